@@ -40,6 +40,8 @@ what to change, with the bytes that each change saves for this very job.`,
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.AddCommand()
+	root.AddCommand(
+		newVersionCommand(env),
+	)
 	return root
 }

@@ -130,4 +130,3 @@ func Output(env *Env, path string, write func(io.Writer) error) (err error) {
 	}
 	return os.Rename(tmp.Name(), path)
 }
-
