@@ -41,6 +41,8 @@ what to change, with the bytes that each change saves for this very job.`,
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.AddCommand(
+		newGPUsCommand(env),
+		newRemediesCommand(env),
 		newVersionCommand(env),
 	)
 	return root

@@ -113,11 +113,11 @@ func readExamples(r io.Reader) ([]Example, error) {
 	}
 }
 
-// String is the example in a line: "unet, batch 16: reserved 7.88 → 4.01 GiB,
-// step 0.051 → 0.027 s".
-func (e Example) String() string {
+// Effects is the example in words, without the job: "batch 16 → 8: reserved
+// 7.88 GiB → 4.01 GiB, step 0.051 → 0.027 s".
+func (e Example) Effects() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, batch %d", e.Job, e.Before.Batch)
+	fmt.Fprintf(&b, "batch %d", e.Before.Batch)
 	if e.After.Batch != e.Before.Batch {
 		fmt.Fprintf(&b, " → %d", e.After.Batch)
 		if e.After.Accumulate > 1 {

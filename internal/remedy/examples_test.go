@@ -27,9 +27,9 @@ func TestEveryVariantHasARemedy(t *testing.T) {
 	}
 }
 
-func TestExampleString(t *testing.T) {
-	got := Examples("micro_batch")[0].String()
-	want := "unet, batch 16 → 8: reserved 7.88 GiB → 4.01 GiB, allocated 6.00 GiB → 3.17 GiB, step 0.051 → 0.027 s"
+func TestExampleEffects(t *testing.T) {
+	got := Examples("micro_batch")[0].Effects()
+	want := "batch 16 → 8: reserved 7.88 GiB → 4.01 GiB, allocated 6.00 GiB → 3.17 GiB, step 0.051 → 0.027 s"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
