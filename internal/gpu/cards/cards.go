@@ -63,14 +63,16 @@ type Room struct {
 // what PyTorch reserves (data/fresh-process.jsonl).
 const ContextBytes = 648_871_936
 
-// The rule for the driver's share: 300 MiB and one percent of the total. The
-// largest seen stay below it: 397 MiB on an RTX 3080 of 10,240 MiB, 869 MiB on
-// an A100 of 81,920 MiB under MIG; an H200 has 616 of 143,771 MiB.
+// The rule for the driver's share: 384 MiB and one percent of the total. The
+// largest shares seen stay below it: 439 MiB on an RTX 3070 of 8,192 and on an
+// RTX 2080 Ti of 11,264 MiB, 463 on an RTX 5080 of 16,303, 882 on an A100 of
+// 81,920. It differs by driver (an RTX 3090 has had from 308 to 452 MiB), so
+// quoted rows have the least that CUDA was seen to offer. Windows (WDDM) shows
+// CUDA the whole card and takes its share all the same.
 const (
-	reserveFixed    = 300 * bytesize.MiB
-	reservePercent  = 1
-	nominalPercent  = 93 // of nominal, where the total is not known: GDDR memory with inline ECC has 93.7
-	nominalGBInGiBs = 1  // vendors write GB for GiB
+	reserveFixed   = 384 * bytesize.MiB
+	reservePercent = 1
+	nominalPercent = 93 // of nominal GiB, where the total is not known: GDDR memory with inline ECC has 93.7
 )
 
 // Usable returns what a job can take. It is false for unified memory, which
@@ -82,12 +84,12 @@ func (c *Card) Usable() (Room, bool) {
 	case c.usable != nil && c.basis == "measured":
 		return Room{*c.usable, c.basis, "measured: what CUDA reports as total on an idle card"}, true
 	case c.usable != nil:
-		return Room{*c.usable, c.basis, "quoted: what CUDA reports as total on an idle card"}, true
+		return Room{*c.usable, c.basis, "quoted: the least that CUDA has been seen to report as total"}, true
 	case c.Total != nil:
-		return Room{lessReserve(*c.Total), "rule", "rule: the driver's total less 300 MiB and 1 %"}, true
+		return Room{lessReserve(*c.Total), "rule", "rule: the driver's total less 384 MiB and 1 %"}, true
 	}
-	total := bytesize.Size(c.NominalGB) * nominalGBInGiBs * bytesize.GiB / 100 * nominalPercent
-	return Room{lessReserve(total), "rule", "rule: 93 % of nominal less 300 MiB and 1 %; the driver's total is not known here"}, true
+	total := bytesize.Size(c.NominalGB) * bytesize.GiB / 100 * nominalPercent
+	return Room{lessReserve(total), "rule", "rule: 93 % of nominal less 384 MiB and 1 %; the driver's total is not known here"}, true
 }
 
 func lessReserve(total bytesize.Size) bytesize.Size {
