@@ -152,6 +152,7 @@ func TestFindNeverGuesses(t *testing.T) {
 		{"RTX 4095", `no card "RTX 4095" in the data base; did you mean RTX 4090`},
 		{"MI300", `no card "MI300" in the data base; did you mean MI300X`},
 		{"TPU v5", `no card "TPU v5" in the data base`},
+		{"NVIDIA A100-SXM4-80GB MIG 1g.10gb", `no card "NVIDIA A100-SXM4-80GB MIG 1g.10gb" in the data base; of a MIG slice, give the memory itself`},
 		{"", `no card "" in the data base`},
 		{"NVIDIA", `no card "NVIDIA" in the data base`},
 		{strings.Repeat("9", 500) + "gb", "no card "},

@@ -18,12 +18,18 @@ type NotFoundError struct {
 }
 
 func (e *NotFoundError) Error() string {
-	s := fmt.Sprintf("no card %q in the data base", e.Name)
-	if len(e.Nearest) > 0 {
-		s += "; did you mean " + strings.Join(e.Nearest, ", ") + "?"
+	s := fmt.Sprintf("no card %q in the data base; ", e.Name)
+	switch {
+	case migSlice.MatchString(e.Name):
+		return s + "of a MIG slice, give the memory itself: nvidia-smi -L names it"
+	case len(e.Nearest) > 0:
+		return s + "did you mean " + strings.Join(e.Nearest, ", ") + "?"
 	}
-	return s + " `vramscope gpus` lists them"
+	return s + "`vramscope gpus` lists them"
 }
+
+// migSlice is in the name of a MIG instance: "NVIDIA H100 80GB HBM3 MIG 1g.10gb".
+var migSlice = regexp.MustCompile(`(?i)\bmig [0-9]`)
 
 // AmbiguousError says that several cards have this name.
 type AmbiguousError struct {
