@@ -56,7 +56,7 @@ EXIT STATUS
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return runRemedies(env, &o, args) },
 	}
-	cmd.Flags().StringVar(&o.framework, "framework", "", "only what "+strings.Join(frameworkIDs(), ", ")+" has a change for")
+	cmd.Flags().StringVar(&o.framework, "framework", "", "only remedies that it has a change for: "+strings.Join(frameworkIDs(), ", "))
 	cmd.Flags().StringVar(&o.cause, "cause", "", "only answers to this cause, such as fragmentation or leak")
 	o.format = cli.FormatFlag(cmd.Flags(), "text", "json")
 	complete(cmd, "framework", frameworkIDs())
@@ -66,8 +66,13 @@ EXIT STATUS
 }
 
 func runRemedies(env *cli.Env, o *remediesOptions, args []string) error {
-	if o.framework != "" && !slices.Contains(frameworkIDs(), o.framework) {
-		return unknown("framework", o.framework, frameworkIDs())
+	framework := ""
+	if o.framework != "" {
+		f, ok := remedy.LookupFramework(o.framework)
+		if !ok {
+			return unknown("framework", o.framework, frameworkIDs())
+		}
+		framework = f.ID
 	}
 	if o.cause != "" && !slices.Contains(causeIDs(), o.cause) {
 		return unknown("cause", o.cause, causeIDs())
@@ -84,13 +89,13 @@ func runRemedies(env *cli.Env, o *remediesOptions, args []string) error {
 		list = append(list, r)
 	} else {
 		for _, r := range remedy.All() {
-			_, known := r.Change(o.framework)
-			if (o.framework == "" || known) && (o.cause == "" || r.Answers(cause.ID(o.cause))) {
+			_, known := r.Change(framework)
+			if (framework == "" || known) && (o.cause == "" || r.Answers(cause.ID(o.cause))) {
 				list = append(list, r)
 			}
 		}
 	}
-	result := report.NewRemedies(list, o.framework, cause.ID(o.cause))
+	result := report.NewRemedies(list, framework, cause.ID(o.cause))
 	if o.format.String() == "json" {
 		return writeJSON(env.Stdout, result)
 	}

@@ -33,6 +33,7 @@ type Remedy struct {
 	Measured    []string          `yaml:"measured"` // variants in effects.jsonl and settings.jsonl
 	Changes     map[string]Change `yaml:"changes"`  // by framework id
 	Sources     []string          `yaml:"sources"`
+	CUDAOnly    bool              `yaml:"cuda_only"` // not on Apple, Intel and Ascend devices
 }
 
 // Saves is the effect on memory.
@@ -91,9 +92,11 @@ var categories = []Category{Parameters, Gradients, OptimizerState, Activations, 
 	Workspace, Context, Collective, Fragmentation, OtherProcess, OtherFramework, HostMemory, SharedMemory}
 
 // Framework is one for which the catalogue has changes. Parent is where to
-// look when a remedy has no change of its own for it.
+// look when a remedy has no change of its own for it. Aliases are other names
+// of it, among them those that package oomlog gives to messages.
 type Framework struct {
 	ID, Name, Parent string
+	Aliases          []string
 }
 
 // Any is the framework id of changes that suit every framework: shell and
@@ -104,25 +107,34 @@ const Any = "any"
 func Frameworks() []Framework { return frameworks[:] }
 
 var frameworks = [...]Framework{
-	{"pytorch", "PyTorch", Any},
-	{"transformers", "Hugging Face Trainer", "pytorch"},
-	{"accelerate", "Accelerate", "pytorch"},
-	{"lightning", "Lightning", "pytorch"},
-	{"deepspeed", "DeepSpeed", "pytorch"},
-	{"fsdp2", "FSDP2", "pytorch"},
-	{"tensorflow", "TensorFlow 2", Any},
-	{"keras", "Keras 3", Any},
-	{"jax", "JAX", Any},
-	{"vllm", "vLLM", Any},
-	{"sglang", "SGLang", Any},
-	{"llama.cpp", "llama.cpp", Any},
-	{Any, "any framework", ""},
+	{"pytorch", "PyTorch", Any, []string{"torch", "pytorch-xpu", "pytorch-npu", "pytorch-mps", "pytorch-directml"}},
+	{"transformers", "Hugging Face Trainer", "pytorch", []string{"huggingface", "hf", "hf_trainer", "trl"}},
+	{"accelerate", "Accelerate", "pytorch", nil},
+	{"lightning", "Lightning", "pytorch", []string{"pytorch-lightning"}},
+	{"deepspeed", "DeepSpeed", "pytorch", nil},
+	{"fsdp2", "FSDP2", "pytorch", []string{"fsdp"}},
+	{"tensorflow", "TensorFlow 2", Any, []string{"tf"}},
+	{"keras", "Keras 3", Any, nil},
+	{"jax", "JAX", Any, []string{"xla", "flax"}},
+	{"vllm", "vLLM", Any, nil},
+	{"sglang", "SGLang", Any, nil},
+	{"llama.cpp", "llama.cpp", Any, []string{"ggml", "llamacpp", "llama_cpp"}},
+	{"ollama", "Ollama", Any, nil},
+	{"onnxruntime", "ONNX Runtime", Any, []string{"onnx"}},
+	{"tensorrt", "TensorRT", Any, []string{"tensorrt-llm"}},
+	{"cupy", "CuPy and RAPIDS", Any, []string{"rmm"}},
+	{"paddle", "Paddle", Any, []string{"paddlepaddle"}},
+	{Any, "any framework", "", nil},
 }
 
-// LookupFramework returns the framework with this id.
+// withoutCUDA are the names of PyTorch on devices that have neither CUDA nor
+// HIP. (ROCm's PyTorch reads PYTORCH_CUDA_ALLOC_CONF as well.)
+var withoutCUDA = [...]string{"pytorch-xpu", "pytorch-npu", "pytorch-mps", "pytorch-directml"}
+
+// LookupFramework returns the framework with this id or alias.
 func LookupFramework(id string) (Framework, bool) {
 	for _, f := range frameworks {
-		if f.ID == id {
+		if f.ID == id || slices.Contains(f.Aliases, id) {
 			return f, true
 		}
 	}
@@ -130,17 +142,21 @@ func LookupFramework(id string) (Framework, bool) {
 }
 
 // Change returns the change for a framework: its own, or the one of the
-// framework that it is built on, or one that suits all. It is false where the
-// remedy does not exist there.
+// framework that it is built on, or one that suits all, which is also what an
+// unknown framework gets. It is false where the remedy does not exist there.
 func (r *Remedy) Change(framework string) (Change, bool) {
-	for id := framework; id != ""; {
-		if c, ok := r.Changes[id]; ok {
+	if r.CUDAOnly && slices.Contains(withoutCUDA[:], framework) {
+		return Change{}, false
+	}
+	f, ok := LookupFramework(framework)
+	for ok {
+		if c, has := r.Changes[f.ID]; has {
 			return c, true
 		}
-		f, _ := LookupFramework(id)
-		id = f.Parent
+		f, ok = LookupFramework(f.Parent)
 	}
-	return Change{}, false
+	c, has := r.Changes[Any]
+	return c, has
 }
 
 // Answers reports whether the remedy is an answer to a cause.

@@ -93,7 +93,7 @@ func checkChanges(t *testing.T, r *Remedy) {
 		t.Error("no change for any framework")
 	}
 	for id, c := range r.Changes {
-		if _, ok := LookupFramework(id); !ok {
+		if f, ok := LookupFramework(id); !ok || f.ID != id {
 			t.Errorf("unknown framework %q", id)
 		}
 		if strings.TrimSpace(c.Text) == "" {
@@ -135,6 +135,11 @@ func TestChange(t *testing.T) {
 		{"right_device", "vllm", "CUDA_VISIBLE_DEVICES"},
 		{"del_outputs", "tensorflow", ""},
 		{"del_outputs", "no_such_framework", ""},
+		{"close_other_processes", "no_such_framework", "vramscope top"},
+		{"max_model_len", "ggml", "-c 16384"},      // an alias
+		{"expandable_segments", "pytorch-mps", ""}, // not there
+		{"micro_batch", "pytorch-mps", "DataLoader"},
+		{"autocast_bf16", "", ""},
 	} {
 		r, ok := ByID(test.remedy)
 		if !ok {
