@@ -1,0 +1,400 @@
+package oomlog
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// stream is what is known of one rank, worker or container.
+type stream struct {
+	name     string
+	step     int // last counter, -1 before the first
+	stepLine int
+	// open are the indexes of the last failures that may yet turn out caught.
+	open []int
+	last int // index in Report.Failures of the last message, -1
+}
+
+// maxStreams bounds the ranks that are told apart; later ones share one.
+const maxStreams = 4096
+
+func (s *scanner) streamOf(name string) *stream {
+	st := s.streams[name]
+	if st == nil {
+		if len(s.streams) >= maxStreams {
+			name = "others"
+			if st = s.streams[name]; st != nil {
+				return st
+			}
+		}
+		st = &stream{name: name, step: -1, last: -1}
+		s.streams[name] = st
+		s.streamNames = append(s.streamNames, name)
+	}
+	return st
+}
+
+// region reads the candidates of hits, with the lines around them. It returns the
+// lines that messages took.
+func (s *scanner) region(hits []hit) []span {
+	from := max(0, int(hits[0].offset-s.base)-lookBack)
+	if i := bytes.IndexByte(s.buf[from:hits[0].offset-s.base+1], '\n'); from > 0 && i >= 0 {
+		from += i + 1
+	}
+	to := min(len(s.buf), int(hits[len(hits)-1].offset-s.base)+lookAhead)
+	number := s.baseLine + bytes.Count(s.buf[:from], []byte("\n"))
+	lines := splitLines(s.buf[from:to], s.base+int64(from), number)
+
+	// By stream, the lines in order.
+	byStream := map[string][]int{}
+	position := make([]int, len(lines)) // of a line in its stream
+	names := make([]string, len(lines))
+	cache := map[source]string{}
+	for i := range lines {
+		name, ok := cache[lines[i].source]
+		if !ok {
+			name = lines[i].source.String()
+			cache[lines[i].source] = name
+		}
+		names[i] = name
+		position[i] = len(byStream[name])
+		byStream[name] = append(byStream[name], i)
+	}
+
+	var spans []span
+	for len(hits) > 0 {
+		// The states of a progress bar share an offset: look at all of them.
+		first := lineOf(lines, hits[0].offset)
+		last := first
+		for last+1 < len(lines) && lines[last+1].offset == lines[first].offset {
+			last++
+		}
+		n := 1
+		for n < len(hits) && (last+1 >= len(lines) || hits[n].offset < lines[last+1].offset) {
+			n++
+		}
+		var forms []int
+		for _, h := range hits[:n] {
+			forms = append(forms, h.form)
+		}
+		hits = hits[n:]
+		slices.Sort(forms)
+		forms = slices.Compact(forms)
+		for i := first; i <= last; i++ {
+			w := &window{lines: lines, of: byStream[names[i]], at: position[i]}
+			spans = append(spans, s.candidates(w, forms, s.streamOf(names[i]))...)
+		}
+	}
+	return spans
+}
+
+// lineOf returns the first line that starts where the line with offset starts.
+func lineOf(lines []line, offset int64) int {
+	i, found := slices.BinarySearchFunc(lines, offset, func(l line, o int64) int {
+		switch {
+		case l.offset < o:
+			return -1
+		case l.offset > o:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		i--
+	}
+	i = max(i, 0)
+	for i > 0 && lines[i-1].offset == lines[i].offset {
+		i--
+	}
+	return i
+}
+
+// window is a place in one stream's lines.
+type window struct {
+	lines []line
+	of    []int // the stream's lines
+	at    int   // index in of
+}
+
+// line returns the stream's line i places after the window's, or nil.
+func (w *window) line(i int) *line {
+	if i += w.at; i < 0 || i >= len(w.of) {
+		return nil
+	}
+	return &w.lines[w.of[i]]
+}
+
+// squeezed is text without white space that remembers where it came from.
+type squeezed struct {
+	b    []byte
+	line []int32 // relative to the window
+	col  []int32
+	gap  []uint8 // what stood before the byte
+
+	pending uint8 // what stands before the next one
+}
+
+const (
+	noGap uint8 = iota
+	spaceGap
+	lineGap
+)
+
+// squeeze lays out the window's line, the end of the one before and some that
+// follow.
+func (w *window) squeeze() *squeezed {
+	q := &squeezed{}
+	if l := w.line(-1); l != nil {
+		q.add(l, -1, max(0, len(l.text)-512))
+	}
+	for i := 0; ; i++ {
+		l := w.line(i)
+		if l == nil || i > 60 {
+			break
+		}
+		if i > 0 && len(q.b) > 3<<10 && !(i < 3 && len(q.b) < maxLine+4<<10 && w.line(i-1).joins) {
+			break
+		}
+		q.add(l, i, 0)
+	}
+	return q
+}
+
+func (q *squeezed) add(l *line, index, from int) {
+	text := l.text
+	for i := from; i < len(text); i++ {
+		b := text[i]
+		if isSpace(b) {
+			q.pending = max(q.pending, spaceGap)
+			continue
+		}
+		if b == '\\' && i+1 < len(text) {
+			// An escape, in a message that was printed as a literal.
+			switch text[i+1] {
+			case 'n', 'r', 't':
+				q.pending = lineGap
+				i++
+				continue
+			case '"', '\'':
+				i++
+				b = text[i]
+			}
+		}
+		q.b = append(q.b, b)
+		q.line = append(q.line, int32(index))
+		q.col = append(q.col, int32(i))
+		q.gap = append(q.gap, q.pending)
+		q.pending = noGap
+	}
+	if !l.joins {
+		q.pending = lineGap
+	}
+}
+
+// found is a pattern's match in squeezed text.
+type found struct {
+	form int
+	m    []int
+}
+
+// candidates reads what the given forms find on the window's line.
+func (s *scanner) candidates(w *window, forms []int, st *stream) []span {
+	q := w.squeeze()
+	var all []found
+	for _, form := range forms {
+		re := s.regexp(form)
+		for at := 0; at < len(q.b); {
+			m := re.FindSubmatchIndex(q.b[at:])
+			if m == nil || m[1] == m[0] {
+				break
+			}
+			for i := range m {
+				if m[i] >= 0 {
+					m[i] += at
+				}
+			}
+			at = m[1]
+			if q.line[m[0]] > 0 {
+				break
+			}
+			if q.line[m[1]-1] < 0 || overlaps(all, m) || q.inWord(m[0]) || s.table[form].weak && len(all) > 0 {
+				continue
+			}
+			all = append(all, found{form, m})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return a.m[0] - b.m[0] })
+	var spans []span
+	for _, f := range all {
+		from, to := w.line(int(q.line[f.m[0]])), w.line(int(q.line[f.m[1]-1]))
+		spans = append(spans, span{from.number, to.number})
+		s.message(w, q, f, st)
+	}
+	return spans
+}
+
+// inWord reports whether the byte at i goes on a word.
+func (q *squeezed) inWord(i int) bool {
+	return i > 0 && q.gap[i] == noGap && isLetter(q.b[i]) && isLetter(q.b[i-1])
+}
+
+func isLetter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '_' }
+
+func overlaps(all []found, m []int) bool {
+	for _, f := range all {
+		if m[0] < f.m[1] && f.m[0] < m[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// message makes a failure of a match and hands it to the report.
+func (s *scanner) message(w *window, q *squeezed, f found, st *stream) {
+	g := &s.table[f.form]
+	var failure Failure
+	re := s.regexp(f.form)
+	for i, name := range re.SubexpNames() {
+		if name == "" || f.m[2*i] < 0 || f.m[2*i] == f.m[2*i+1] {
+			continue
+		}
+		name, typ, _ := strings.Cut(name, "__")
+		text := q.field(f.m[2*i], f.m[2*i+1], typ, f.m[2*i+1] == f.m[1])
+		setField(&failure, strings.TrimRight(name, digits), typ, text, g.decimal)
+	}
+	if g.role == addsTo {
+		s.addTo(st, g, &failure)
+		return
+	}
+	failure.Grammar, failure.Framework, failure.Version = g.id, g.framework, g.version
+	failure.Kind, failure.Memory = g.kind, g.memory
+	failure.Details = append(failure.Details, g.fixed...)
+	startLine := int(q.line[f.m[0]])
+	l := w.line(startLine)
+	failure.Line, failure.Offset, failure.Stream = l.number, l.offset, st.name
+	if failure.Rank == nil && l.source.rank >= 0 {
+		r := l.source.rank
+		failure.Rank = &r
+	}
+	lead := w.lead(startLine, int(q.col[f.m[0]]))
+	if m := exceptionSyntax.FindStringSubmatch(lead); m != nil {
+		failure.Exception = m[1]
+	}
+	failure.Text = w.quoteMatch(startLine, int(q.col[f.m[0]]), int(q.line[f.m[1]-1]), int(q.col[f.m[1]-1])+1)
+	end := &window{lines: w.lines, of: w.of, at: w.at + int(q.line[f.m[1]-1])}
+	begin := &window{lines: w.lines, of: w.of, at: w.at + startLine}
+	s.context(&failure, begin, end, lead, st)
+	s.keep(failure, st)
+}
+
+// exceptionSyntax finds the class in front of a message.
+var exceptionSyntax = regexp.MustCompile(`([A-Za-z_][\w.]*(?:Error|Exception|OutOfMemory|bad_alloc|ResourceExhausted\w*))(?: \(see above for traceback\))?: *(?:\[.*)?$`)
+
+// field returns a captured text. Whole numbers end at white space: two numbers in
+// a row must not become one. They go on over the end of a line only where a
+// terminal wrapped it, or where the pattern proves it by what follows.
+func (q *squeezed) field(from, to int, typ string, last bool) string {
+	switch typ {
+	case "n", "i", "c", "g", "m", "w":
+		for i := from + 1; i < to; i++ {
+			if q.gap[i] == spaceGap || q.gap[i] == lineGap && last {
+				return string(q.b[from:i])
+			}
+		}
+	}
+	return string(q.b[from:to])
+}
+
+// lead returns what stands before column col of a line, with the lines that run
+// into it.
+func (w *window) lead(index, col int) string {
+	l := w.line(index)
+	lead := l.text[:col]
+	if len(lead) > 600 {
+		return string(lead[len(lead)-600:])
+	}
+	if p := w.line(index - 1); p != nil && p.joins {
+		head := p.text
+		if len(head) > 600 {
+			head = head[len(head)-600:]
+		}
+		lead = slices.Concat(head, lead)
+	}
+	return string(lead)
+}
+
+// quoteMatch returns the text of a match as printed, at most 2 KiB.
+func (w *window) quoteMatch(line0, col0, line1, col1 int) string {
+	var b bytes.Buffer
+	for i := line0; i <= line1 && b.Len() < 2<<10; i++ {
+		l := w.line(i)
+		from, to := 0, len(l.text)
+		if i == line0 {
+			from = col0
+		}
+		if i == line1 {
+			to = col1
+		}
+		if i > line0 && !w.line(i-1).joins {
+			b.WriteByte('\n')
+		}
+		b.Write(l.text[from:max(from, to)])
+	}
+	out := bytes.ToValidUTF8(b.Bytes(), []byte("\uFFFD"))
+	return string(out[:min(len(out), 2<<10)])
+}
+
+// addTo fills the last message of the stream with what a further line says.
+func (s *scanner) addTo(st *stream, g *grammar, add *Failure) {
+	if st.last < 0 {
+		return
+	}
+	f := &s.report.Failures[st.last]
+	if f.Framework != g.framework {
+		return
+	}
+	fill(&f.Tried, add.Tried)
+	fill(&f.Capacity, add.Capacity)
+	fill(&f.Limit, add.Limit)
+	fill(&f.Free, add.Free)
+	fill(&f.Allocated, add.Allocated)
+	fill(&f.Reserved, add.Reserved)
+	fill(&f.Unallocated, add.Unallocated)
+	fill(&f.Device, add.Device)
+	if f.Op == "" {
+		f.Op = add.Op
+	}
+	if f.Where == "" {
+		f.Where = add.Where
+	}
+	if f.Shape == nil {
+		f.Shape, f.DType = add.Shape, add.DType
+	}
+	for _, d := range slices.Concat(add.Details, g.fixed) {
+		if len(f.Details) >= 64 {
+			break
+		}
+		f.addDetail(d)
+	}
+}
+
+// addDetail adds a number; counts of repeated lines add up when the name says so.
+func (f *Failure) addDetail(d Detail) {
+	for i := range f.Details {
+		if f.Details[i].Name == d.Name {
+			if strings.HasPrefix(d.Name, "sum_") {
+				f.Details[i].Value += d.Value
+			}
+			return
+		}
+	}
+	f.Details = append(f.Details, d)
+}
+
+func fill[T any](dst **T, v *T) {
+	if *dst == nil {
+		*dst = v
+	}
+}
