@@ -37,6 +37,10 @@ type Trace struct {
 	// Features says which optional parts the recording has, from which the
 	// version of the program that wrote it can be inferred.
 	Features Features
+
+	// Warnings say what the reader found odd and read nevertheless: lines for
+	// people, without a file name.
+	Warnings []string
 }
 
 // Device is what happened on one card.
