@@ -91,3 +91,35 @@ func TestAtMostIsABound(t *testing.T) {
 		}
 	})
 }
+
+// TestBoundsHoldForMeasurements: what a remedy saved on the card is no more
+// than its formula allows. At the peak of a float32 AdamW job 4 + 4 + 8 bytes
+// per parameter are weights, gradients and state, and the rest counts as
+// activations. 5 % is for what the formulas leave out (rounding, intermediates).
+func TestBoundsHoldForMeasurements(t *testing.T) {
+	parameters := map[string]bytesize.Size{"resnet50": 25_557_032, "gpt2": 124_439_808}
+	checked := 0
+	for _, r := range All() {
+		for _, e := range Examples(r.ID) {
+			p, ok := parameters[e.Job]
+			if !ok {
+				continue
+			}
+			peak := e.Before.PeakAllocated
+			bound, known := r.AtMost(Amounts{
+				Bytes: map[Category]bytesize.Size{Parameters: 4 * p, Gradients: 4 * p, OptimizerState: 8 * p, Activations: peak - 16*p},
+				Ranks: 1, Batch: e.Before.Batch,
+			})
+			if !known {
+				continue
+			}
+			checked++
+			if saved := peak - e.After.PeakAllocated; saved > bound+bound/20 {
+				t.Errorf("%s on %s saved %s, the formula allows %s", r.ID, e.Job, saved, bound)
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("only %d measurements were checked", checked)
+	}
+}
