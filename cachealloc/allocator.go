@@ -229,9 +229,21 @@ func (a *Allocator) freeBlock(p *pool, stream uint64, size int64) Block {
 		p.calls++
 	}
 	set := p.blocks.of(stream)
-	at := set.lowerBound(entry{size: size})
-	if !set.valid(at) {
+	at, ok := a.bestFit(set, size)
+	if !ok {
 		return none
+	}
+	b := set.at(at).block
+	set.removeAt(at)
+	return b
+}
+
+// bestFit returns where in a free set the block is that serves a rounded
+// request.
+func (a *Allocator) bestFit(set *freeSet, size int64) (at position, ok bool) {
+	at = set.lowerBound(entry{size: size})
+	if !set.valid(at) {
+		return at, false
 	}
 	e := set.at(at)
 	if a.nodes[e.block].vm != nil {
@@ -249,7 +261,7 @@ func (a *Allocator) freeBlock(p *pool, stream uint64, size int64) Block {
 			// The setting was turned off after some blocks were made.
 			for a.nodes[e.block].vm != nil {
 				if at = set.next(at); !set.valid(at) {
-					return none
+					return at, false
 				}
 				e = set.at(at)
 			}
@@ -257,19 +269,42 @@ func (a *Allocator) freeBlock(p *pool, stream uint64, size int64) Block {
 	}
 	if a.rules.MaxSplit {
 		if size < a.settings.MaxSplitBytes && e.size >= a.settings.MaxSplitBytes {
-			return none // do not break a block that is to be kept whole
+			return at, false // do not break a block that is to be kept whole
 		}
 		slack := int64(LargeBuffer)
 		if a.rules.NonSplitRounding {
 			slack = a.settings.MaxNonSplitRounding
 		}
 		if size >= a.settings.MaxSplitBytes && e.size-size >= slack {
-			return none // nor waste much of one
+			return at, false // nor waste much of one
 		}
 	}
-	set.removeAt(at)
-	return e.block
+	return at, true
 }
+
+// ServesFromCache reports whether a request would be served without asking the
+// driver.
+func (a *Allocator) ServesFromCache(id trace.Pool, n int64, stream uint64) bool {
+	small, large := &a.small, &a.large
+	if id != (trace.Pool{}) {
+		p := a.privatePool(id)
+		small, large = &p.small, &p.large
+	}
+	size := a.settings.RoundSize(n)
+	p := large
+	if size <= SmallSize {
+		p = small
+	}
+	_, ok := a.bestFit(p.blocks.of(stream), size)
+	return ok
+}
+
+// SetSettings changes the settings at run time, as
+// torch.cuda.memory._set_allocator_settings does: what is held stays.
+func (a *Allocator) SetSettings(s *Settings) { a.settings = *s }
+
+// Settings returns the settings in force.
+func (a *Allocator) Settings() Settings { return a.settings }
 
 // expandableSize is the bytes that a block can grow to in place.
 func (a *Allocator) expandableSize(b Block) int64 {

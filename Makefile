@@ -1,0 +1,27 @@
+# Each target is what .ci/run or a release does; nothing is done anywhere else.
+GOFLAGS := -trimpath
+export CGO_ENABLED := 0
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: build test race lint bench accuracy fuzz full
+build:
+	go build $(GOFLAGS) -ldflags='-s -w' -o vramscope ./cmd/vramscope
+test:
+	go test ./...
+race:
+	CGO_ENABLED=1 go test -race ./replay ./oomlog ./internal/...
+lint:
+	test -z "$$(gofmt -l $$(git ls-files '*.go') | tee /dev/stderr)"
+	go vet ./...
+	go run $(STATICCHECK) ./...
+bench:
+	go test -run '^$$' -bench . ./...
+accuracy:
+	go test ./... -run Accuracy -update
+fuzz:
+	@for p in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-30s} $$p || exit 1; \
+	  done; done
+full:
+	.ci/full

@@ -1,0 +1,123 @@
+package vramscope
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// layers lists the packages from the bottom up: a package imports only what
+// stands above it in this list. docs/architecture.md says why.
+var layers = []string{
+	"bytesize",
+	"trace", "torchsnap", "cachealloc", "replay", "oomlog", // public
+	"internal/term", "internal/cli", "internal/cause", "internal/remedy", "internal/gpu",
+	"internal/holders", "internal/modelgraph", "internal/estimate", "internal/plan", "internal/diagnose",
+	"internal/pysource", "internal/lint",
+	"internal/export", "internal/report", "internal/web",
+	"cmd",
+}
+
+// public packages import the standard library and each other, and torchsnap
+// the decompressors.
+var public = []string{"bytesize", "trace", "torchsnap", "cachealloc", "replay", "oomlog"}
+
+// importers names, for each third-party system, the packages that may import it.
+var importers = map[string][]string{
+	"github.com/klauspost/compress":    {"torchsnap"},
+	"github.com/spf13/cobra":           {"cmd/vramscope"},
+	"github.com/spf13/pflag":           {"cmd/vramscope", "internal/cli"},
+	"github.com/goccy/go-yaml":         {"internal/remedy", "internal/lint"},
+	"github.com/ebitengine/purego":     {"internal/gpu/nvml", "internal/gpu/cuda"},
+	"github.com/google/pprof":          {"internal/export"},
+	"google.golang.org/protobuf":       {"internal/export", "internal/modelgraph/onnx"},
+	"golang.org/x/term":                {"internal/term", "cmd/vramscope"},
+	"github.com/tetratelabs/wazero":    nil,
+	"github.com/prometheus/prometheus": {"internal/monitor/store", "internal/monitor/alert"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func listPackages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+func layerOf(path string) int {
+	for i, l := range layers {
+		if path == l || strings.HasPrefix(path, l+"/") {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestImportsPointDown holds the layering of DESIGN: commands, then views and
+// reports, then analysis, then the public packages.
+func TestImportsPointDown(t *testing.T) {
+	const module = "vramscope/"
+	for _, p := range listPackages(t) {
+		self := strings.TrimPrefix(p.ImportPath, module)
+		if p.ImportPath == "vramscope" {
+			continue
+		}
+		mine := layerOf(self)
+		if mine < 0 {
+			t.Errorf("%s has no place in the layers", self)
+			continue
+		}
+		isPublic := false
+		for _, name := range public {
+			isPublic = isPublic || self == name || strings.HasPrefix(self, name+"/")
+		}
+		for _, imp := range p.Imports {
+			if inner, ok := strings.CutPrefix(imp, module); ok {
+				if theirs := layerOf(inner); theirs > mine {
+					t.Errorf("%s imports %s, which is above it", self, inner)
+				}
+				continue
+			}
+			if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+				continue // the standard library
+			}
+			owners, known := []string(nil), false
+			for system, who := range importers {
+				if imp == system || strings.HasPrefix(imp, system+"/") {
+					owners, known = who, true
+				}
+			}
+			if !known {
+				if isPublic {
+					t.Errorf("%s is public and imports %s", self, imp)
+				}
+				continue
+			}
+			allowed := false
+			for _, who := range owners {
+				allowed = allowed || self == who || strings.HasPrefix(self, who+"/")
+			}
+			if !allowed {
+				t.Errorf("%s imports %s, which is for %v", self, imp, owners)
+			}
+		}
+	}
+}
