@@ -45,6 +45,8 @@ type Outcome struct {
 	FirstOOM           *Refusal
 	// FatalOOM is the refusal after which the program asked for nothing more.
 	FatalOOM *Refusal
+	// Refusals, all of them, in order.
+	Refusals []*Refusal
 	// Survived counts refusals after which the program went on.
 	Survived int
 	// MayDiffer says that a request was refused, or granted, which the
@@ -275,6 +277,7 @@ func (r *runner) refuse(o *op, err error, survives bool) bool {
 	if errors.As(err, &oom) {
 		x.OOMError = *oom
 	}
+	r.out.Refusals = append(r.out.Refusals, x)
 	if r.out.FirstOOM == nil {
 		r.out.FirstOOM = x
 	}
