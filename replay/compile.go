@@ -157,13 +157,16 @@ func (p *Program) build() {
 	pending := map[uint64]int32{}
 	unsure := false // of who released the memory before the malloc to come
 
-	for _, b := range p.history.Preexisting {
-		id := int32(len(p.Requests))
-		p.Requests = append(p.Requests, Request{Event: -1, Free: -1, Size: max(b.Requested, 1), Stream: b.Stream, Pool: b.Pool})
+	for i, b := range p.history.Preexisting {
+		size := b.Requested
+		if size <= 0 {
+			size = max(b.Size, 1)
+		}
+		p.Requests = append(p.Requests, Request{Event: -1, Free: -1, Size: size, Stream: b.Stream, Pool: b.Pool})
 		if b.State == trace.PendingFree {
-			pending[b.Address] = id
+			pending[b.Address] = int32(i)
 		} else {
-			live[b.Address] = id
+			live[b.Address] = int32(i)
 		}
 	}
 

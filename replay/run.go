@@ -316,5 +316,3 @@ func (r *runner) outcome() *Outcome {
 	}
 	return o
 }
-
-func (r *runner) restore() {}

@@ -60,7 +60,7 @@ func runGPUs(env *cli.Env, o *gpusOptions, args []string) error {
 	}
 	result := report.NewGPUs(list)
 	if o.format.String() == "json" {
-		return writeJSON(env.Stdout, result)
+		return report.WriteJSON(env.Stdout, result)
 	}
 	return result.Text(term.New(env.Stdout, env.Getenv), len(args) == 1)
 }

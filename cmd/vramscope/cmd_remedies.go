@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -97,7 +95,7 @@ func runRemedies(env *cli.Env, o *remediesOptions, args []string) error {
 	}
 	result := report.NewRemedies(list, framework, cause.ID(o.cause))
 	if o.format.String() == "json" {
-		return writeJSON(env.Stdout, result)
+		return report.WriteJSON(env.Stdout, result)
 	}
 	return result.Text(term.New(env.Stdout, env.Getenv), len(args) == 1)
 }
@@ -145,11 +143,4 @@ func complete(cmd *cobra.Command, flag string, words []string) {
 	if err != nil {
 		panic(err) // there is no such flag: a programmer's error
 	}
-}
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }

@@ -43,6 +43,8 @@ what to change, with the bytes that each change saves for this very job.`,
 	root.AddCommand(
 		newGPUsCommand(env),
 		newRemediesCommand(env),
+		newReplayCommand(env),
+		newTuneCommand(env),
 		newVersionCommand(env),
 	)
 	return root
