@@ -14,7 +14,7 @@ import (
 var layers = []string{
 	"bytesize",
 	"trace", "torchsnap", "cachealloc", "replay", "oomlog", // public
-	"internal/term", "internal/cli", "internal/cause", "internal/remedy", "internal/gpu",
+	"internal/spelling", "internal/term", "internal/cli", "internal/cause", "internal/remedy", "internal/gpu",
 	"internal/holders", "internal/modelgraph", "internal/estimate", "internal/plan", "internal/diagnose",
 	"internal/pysource", "internal/lint",
 	"internal/export", "internal/report", "internal/web",

@@ -308,6 +308,9 @@ func (r *runner) outcome() *Outcome {
 		} else {
 			r.recorded.part(r.out.FatalOOM.Event, "simulated a refusal, recorded none")
 		}
+		if most, _ := r.p.RecordedReserved(); r.sc.Limit > 0 && r.sc.Limit < most {
+			return o // the recorded program had more: this is another run
+		}
 		o.Divergence = r.recorded.split
 		if r.p.Complete() && !o.MayDiffer {
 			matches := o.Divergence == nil

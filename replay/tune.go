@@ -35,8 +35,9 @@ type Candidate struct {
 
 // TuneResult is what Tune found.
 type TuneResult struct {
-	// Candidates, best first: those that fit, then the fewest retries, then
-	// the most room, then the fewest words.
+	// Candidates, best first: those that fit, then the fewest retries (each
+	// stops the program), then the most room, which is the smallest limit that
+	// they survive, then the fewest words.
 	Candidates []Candidate
 	// Floor is Program.PeakRounded: no settings make the job fit below it.
 	Floor int64
@@ -54,8 +55,8 @@ func (r *TuneResult) Best() *Candidate {
 // LimitStep is how finely MinLimit is searched, as a part of the limit.
 const LimitStep = 256
 
-// showMinLimits is for how many of the best candidates MinLimit is found.
-const showMinLimits = 4
+// finalists is for how many of the best candidates MinLimit is found.
+const finalists = 8
 
 // Tune searches the settings that this version of PyTorch accepts for those
 // under which the job runs to its end within the limit: each option alone over
@@ -79,15 +80,16 @@ func (p *Program) Tune(ctx context.Context, o TuneOptions) (*TuneResult, error) 
 		return nil, err
 	}
 	t.sort()
-	var shown []func() error
-	for i := range min(showMinLimits, len(t.found)) {
+	var jobs []func() error
+	for i := range min(finalists, len(t.found)) {
 		if c := &t.found[i]; c.Outcome.Fits() {
-			shown = append(shown, func() (err error) { c.MinLimit, err = t.minLimit(ctx, c); return err })
+			jobs = append(jobs, func() (err error) { c.MinLimit, err = t.minLimit(ctx, c); return err })
 		}
 	}
-	if err := t.parallel(shown); err != nil {
+	if err := t.parallel(jobs); err != nil {
 		return nil, err
 	}
+	t.sortFinal()
 	return &TuneResult{Candidates: t.found, Floor: p.PeakRounded(), Tried: len(t.found)}, nil
 }
 
@@ -283,9 +285,10 @@ func (t *tuner) minLimit(ctx context.Context, c *Candidate) (int64, error) {
 	return fits, nil
 }
 
-// sort orders the candidates, best first. Reserved peaks within half a percent
-// count as equal.
+// sort orders the candidates by what one replay tells, best first. Reserved
+// peaks within half a percent of the limit count as equal.
 func (t *tuner) sort() {
+	step := max(t.o.Limit/200, 1)
 	slices.SortFunc(t.found, func(a, b Candidate) int {
 		x, y := a.Outcome, b.Outcome
 		if x.Fits() != y.Fits() {
@@ -297,12 +300,27 @@ func (t *tuner) sort() {
 		if !x.Fits() { // the longer it lives, the better
 			return cmp.Or(cmp.Compare(y.FatalOOM.Event, x.FatalOOM.Event), words(a.Conf, b.Conf))
 		}
-		step := max(t.o.Limit/200, 1)
 		return cmp.Or(
 			cmp.Compare(x.Retries, y.Retries),
 			cmp.Compare(x.PeakReserved/step, y.PeakReserved/step),
 			words(a.Conf, b.Conf),
-			cmp.Compare(x.PeakReserved, y.PeakReserved),
+		)
+	})
+}
+
+// sortFinal orders the finalists by the room they leave. Rooms within one
+// percent of the limit count as equal: fewer words win.
+func (t *tuner) sortFinal() {
+	n := 0
+	for n < len(t.found) && t.found[n].MinLimit > 0 {
+		n++
+	}
+	step := max(t.o.Limit/100, 1)
+	slices.SortStableFunc(t.found[:n], func(a, b Candidate) int {
+		return cmp.Or(
+			cmp.Compare(a.Outcome.Retries, b.Outcome.Retries),
+			cmp.Compare(a.MinLimit/step, b.MinLimit/step),
+			words(a.Conf, b.Conf),
 		)
 	})
 }
