@@ -41,6 +41,7 @@ what to change, with the bytes that each change saves for this very job.`,
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.AddCommand(
+		newDiffCommand(env),
 		newGPUsCommand(env),
 		newRemediesCommand(env),
 		newReplayCommand(env),

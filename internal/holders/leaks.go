@@ -91,9 +91,10 @@ func (a *Analysis) survivors(ends []int32) []survivor {
 		if r.Free >= 0 && r.Free <= ends[step] || a.refused(i) {
 			continue
 		}
-		to := step + 1
-		for int(to) < len(ends) && (r.Free < 0 || r.Free > ends[to]) {
-			to++
+		to := int32(len(ends))
+		if r.Free >= 0 {
+			n, _ := slices.BinarySearch(ends, r.Free)
+			to = int32(n)
 		}
 		out = append(out, survivor{a.stacks[i], step, to, a.Allocated[i]})
 	}
@@ -104,11 +105,17 @@ func (a *Analysis) survivors(ends []int32) []survivor {
 func leakOf(s []survivor, steps int) (Leak, bool) {
 	bytes := make([]int64, steps)
 	blocks := make([]int64, steps)
-	for _, x := range s {
-		for k := x.from; k < x.to; k++ {
-			bytes[k] += x.bytes
-			blocks[k]++
+	for _, x := range s { // differences first
+		bytes[x.from] += x.bytes
+		blocks[x.from]++
+		if int(x.to) < steps {
+			bytes[x.to] -= x.bytes
+			blocks[x.to]--
 		}
+	}
+	for k := 1; k < steps; k++ {
+		bytes[k] += bytes[k-1]
+		blocks[k] += blocks[k-1]
 	}
 	tail := blocks[leakWarmUp:]
 	rises, falls, late := 0, 0, 0
