@@ -263,11 +263,11 @@ func (a *Analysis) categorizePreexisting() {
 			gradients[req[i].Size]++
 		}
 	}
-	for i := 0; i < len(req) && req[i].Event < 0; i++ {
-		r := &req[i]
-		if r.Free >= 0 && r.Free < a.teardown {
+	for i, b := range a.Program.History().Preexisting {
+		if i >= len(req) || b.State == trace.PendingFree || b.Freed >= 0 && b.Freed < int(a.teardown) {
 			continue
 		}
+		r := &req[i]
 		n, ok := gradients[r.Size]
 		role := a.sites[a.stacks[i]].role
 		switch {

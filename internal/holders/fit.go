@@ -21,7 +21,8 @@ type Fit struct {
 // step by step and phase by phase, each request with the one that the same
 // code made at the same place. The requests of the first are kept in their
 // order; batches must differ. Where a has more steps than b its later ones are
-// aligned with b's last.
+// aligned with b's last. Of two recordings the longer is the better first one:
+// what the program would do after the end of a is not known.
 func FitBatches(a *Analysis, batch int, b *Analysis, other int) *Fit {
 	f := &Fit{base: a, batch: batch, other: other, partner: make([]int64, len(a.Program.Requests)), scales: a.Scales()}
 	for i := range f.partner {

@@ -75,6 +75,7 @@ type training struct {
 	keepGradients     bool // zero_grad(set_to_none=False)
 	noOptimizer       bool // a step that asks for nothing, without annotation
 	zeroFirst         bool // zero_grad before backward rather than after step
+	clip              bool // the program's own code looks at the gradients before the optimizer
 	evaluate          int  // a forward without backward after so many steps
 	keepLoss          func(step int) bool
 	bounded           int // kept losses at most
@@ -100,7 +101,7 @@ func (tr training) record(t testing.TB) *Analysis {
 	var oldX uint64
 	for step := range tr.steps {
 		died := false
-		for range max(tr.accumulate, 1) {
+		for micro := range max(tr.accumulate, 1) {
 			x := s.alloc(act, inMain)
 			if oldX != 0 {
 				s.free(inMain, oldX)
@@ -109,7 +110,7 @@ func (tr training) record(t testing.TB) *Analysis {
 			h0 := s.alloc(2*act, inModule)
 			scratch := s.alloc(3*act, inModule)
 			s.free(inModule, scratch)
-			if tr.dieIn == "forward" && step == tr.steps-1 {
+			if tr.dieIn == "forward" && step == tr.steps-1 && micro == max(tr.accumulate, 1)-1 {
 				s.refuse(9*act, inModule)
 				died = true
 				break
@@ -147,6 +148,10 @@ func (tr training) record(t testing.TB) *Analysis {
 		}
 		if died {
 			break
+		}
+		if tr.clip {
+			norm := s.alloc(512, inMain)
+			s.free(inMain, norm)
 		}
 		if !tr.noOptimizer {
 			if step == 0 {

@@ -1,6 +1,7 @@
 package holders
 
 import (
+	"slices"
 	"sort"
 	"strings"
 
@@ -225,71 +226,69 @@ func (a *Analysis) optimizerSpans() []Span {
 	return spans
 }
 
-// pair makes steps of the runs: a forward and a backward run are a pass; an
-// optimizer run ends the step. Without any optimizer run each backward does.
+// pair makes steps of the runs: a forward and a backward run are a pass; the
+// next optimizer run ends the step. Without any optimizer run each backward
+// does. A backward without a forward before it (the second one of a GAN) is a
+// pass too.
 func (a *Analysis) pair(runs []run) {
-	haveOptimizer := false
-	for i := 1; i < len(runs); i++ {
-		if runs[i].class == optimizerRun && runs[i-1].class == backwardRun {
-			haveOptimizer = true
-		}
+	if len(runs) == 0 {
+		return
 	}
+	haveOptimizer := slices.ContainsFunc(runs[1:], func(r run) bool { return r.class == optimizerRun })
 	var step *Step
-	flush := func(end int32, complete bool) {
+	flush := func(end int, complete bool) {
 		if step != nil {
-			step.End, step.Complete = int(end), complete
+			step.End, step.Complete = end, complete
 			a.Steps = append(a.Steps, *step)
 			step = nil
 		}
 	}
 	for i, r := range runs {
 		switch r.class {
-		case forwardRun:
-			if i+1 >= len(runs) || runs[i+1].class != backwardRun {
-				continue
-			}
+		case backwardRun:
 			if step != nil && !haveOptimizer {
 				flush(step.last(), true)
 			}
+			forward := Span{int(r.first), int(r.first)}
+			if i > 0 && runs[i-1].class == forwardRun {
+				forward.First = int(a.forwardStart(runs[i-1], runs, i-1))
+			}
 			if step == nil {
-				step = &Step{}
+				step = &Step{First: forward.First}
 			}
-			first := a.forwardStart(r, runs, i)
-			if len(step.Passes) == 0 {
-				step.First = int(first)
-			}
-			step.Passes = append(step.Passes, Pass{
-				Forward:  Span{int(first), int(r.end)},
-				Backward: Span{int(runs[i+1].first), int(runs[i+1].end)},
-			})
-			step.Optimizer = Span{int(runs[i+1].end), int(runs[i+1].end)}
+			step.Passes = append(step.Passes, Pass{forward, Span{int(r.first), int(r.end)}})
+			step.Optimizer = Span{int(r.end), int(r.end)}
 		case optimizerRun:
-			if step != nil && i > 0 && runs[i-1].class == backwardRun {
+			if step != nil {
 				step.Optimizer = Span{int(r.first), int(r.end)}
-				flush(r.end, true)
+				flush(int(r.end), true)
 			}
 		}
 	}
-	if len(runs) == 0 {
-		return
-	}
 	last := runs[len(runs)-1]
 	end := int(last.end)
+	if last.class == forwardRun && a.endsRefused() && (len(a.Steps) > 0 || step != nil || a.entersModule(last)) {
+		// A forward pass that died, of the step under way or of a new one.
+		first := int(a.openForwardStart(last))
+		if step != nil && !haveOptimizer {
+			flush(step.last(), true)
+		}
+		if step == nil {
+			step = &Step{First: first}
+		}
+		step.Passes = append(step.Passes, Pass{Span{first, end}, Span{end, end}})
+		step.Optimizer = Span{end, end}
+		flush(end, false)
+	}
 	if step != nil {
 		// The recording ends in or after a backward: complete unless a
 		// refusal ended it, or an optimizer was to come.
-		died := a.endsRefused()
-		flush(step.last(), !died && !haveOptimizer)
-	}
-	if last.class == forwardRun && a.endsRefused() && (len(a.Steps) > 0 || a.entersModule(last)) {
-		first := a.openForwardStart(last)
-		s := Step{First: int(first), End: end, Optimizer: Span{end, end}}
-		s.Passes = []Pass{{Forward: Span{int(first), end}, Backward: Span{end, end}}}
-		a.Steps = append(a.Steps, s)
+		flush(step.last(), !a.endsRefused() && !haveOptimizer)
 	}
 }
 
-func (s *Step) last() int32 { return int32(s.Passes[len(s.Passes)-1].Backward.End) }
+// last is the event where the step's last backward pass ends.
+func (s *Step) last() int { return s.Passes[len(s.Passes)-1].Backward.End }
 
 // endsRefused reports whether the program's last request was refused.
 func (a *Analysis) endsRefused() bool {
@@ -400,6 +399,11 @@ func (a *Analysis) fillPhases() {
 	req := a.Program.Requests
 	at := 0
 	end := a.Program.Device.Events.Len()
+	model := len(a.Steps) > 0
+	for i := 0; i < len(req) && !model; i++ {
+		r := a.sites[a.stacks[i]].role
+		model = r == roleForward || r == roleLoad
+	}
 	request := int32(0)
 	for request < int32(len(req)) && req[request].Event < 0 {
 		request++
@@ -426,11 +430,12 @@ func (a *Analysis) fillPhases() {
 			add(Forward, p.Forward.First, p.Forward.End, i, j)
 			add(Backward, p.Backward.First, p.Backward.End, i, j)
 		}
+		a.fillGap(at, s.Optimizer.First, false, add)
 		add(Optimizer, s.Optimizer.First, s.Optimizer.End, i, len(s.Passes)-1)
 	}
 	a.teardown = int32(a.lastUse(at))
 	if at < int(a.teardown) {
-		a.fillGap(at, int(a.teardown), len(a.Steps) == 0, add)
+		a.fillGap(at, int(a.teardown), model && len(a.Steps) == 0, add)
 	}
 	add(Teardown, int(a.teardown), end, -1, 0)
 }
@@ -444,7 +449,8 @@ func (a *Analysis) lastUse(from int) int {
 }
 
 // fillGap splits events [first, end) outside of steps by the roles of the
-// requests there.
+// requests there. Setup says that no step precedes them: they prepare the
+// model, if there is one.
 func (a *Analysis) fillGap(first, end int, setup bool, add func(PhaseKind, int, int, int, int)) {
 	if first >= end {
 		return

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"vramscope/trace"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -37,6 +39,10 @@ func TestSteps(t *testing.T) {
 		{"silent optimizer", training{steps: 2, noOptimizer: true, zeroFirst: true}, "-1: setup\n0: forward backward\n1: forward backward"},
 		{"silent optimizer, gradients dropped", training{steps: 2, noOptimizer: true},
 			"-1: setup\n0: forward backward optimizer step\n1: forward backward optimizer step"},
+		{"own code before the optimizer", training{steps: 2, clip: true},
+			"-1: setup\n0: forward backward\n-1: other\n0: optimizer step\n1: forward backward\n-1: other\n1: optimizer step"},
+		{"dies in the second micro-batch", training{steps: 2, accumulate: 2, dieIn: "forward"},
+			"-1: setup\n0: forward backward forward backward optimizer step\n1: forward backward forward"},
 		{"dies in forward", training{steps: 2, dieIn: "forward"}, "-1: setup\n0: forward backward optimizer step\n1: forward"},
 		{"dies in backward", training{steps: 2, dieIn: "backward"}, "-1: setup\n0: forward backward optimizer step\n1: forward backward"},
 		{"dies in the first forward", training{steps: 1, dieIn: "forward"}, "-1: setup\n0: forward"},
@@ -110,4 +116,133 @@ func TestRulesAreComplete(t *testing.T) {
 			t.Errorf("rule %d has no text", r)
 		}
 	}
+}
+
+// TestSecondBackward is the way of a GAN: two backward passes, each with an
+// optimizer, after one forward pass.
+func TestSecondBackward(t *testing.T) {
+	s := newScript()
+	s.alloc(layer0, inLoad)
+	for range 2 {
+		h0, h1 := s.alloc(mib, inModule), s.alloc(mib, inModule)
+		for _, h := range []uint64{h0, h1} {
+			g := s.alloc(layer0, inEngine)
+			s.free(inEngine, h)
+			tmp := s.alloc(512, inOptimizer)
+			s.free(inOptimizer, tmp)
+			s.free(inZeroGrad, g)
+		}
+	}
+	a := s.analyze(t)
+	want := "-1: setup\n0: forward backward optimizer step\n1: backward optimizer step\n2: forward backward optimizer step\n3: backward optimizer step"
+	if diff := cmp.Diff(want, outline(a)); diff != "" {
+		t.Error(diff)
+	}
+	if b, n := a.sum(Gradient, -1); b != 4*layer0 || n != 4 {
+		t.Errorf("gradients of %d bytes in %d blocks, want %d in 4", b, n, 4*layer0)
+	}
+}
+
+// TestPhasesBetweenSteps holds that what happens between steps is told apart.
+func TestPhasesBetweenSteps(t *testing.T) {
+	file := func(name, function string) []trace.Frame {
+		return []trace.Frame{{Function: function, File: "site-packages/" + name, Line: 1}, {Function: "main", File: "train.py", Line: 50}}
+	}
+	for _, tc := range []struct {
+		stack []trace.Frame
+		want  PhaseKind
+	}{
+		{inModule, Evaluation},
+		{append(inModule[:2:2], file("transformers/generation/utils.py", "generate")...), Generation},
+		{file("torch/serialization.py", "_save"), Saving},
+		{file("torch/nn/modules/module.py", "load_state_dict"), Loading},
+		{inMain, Other},
+	} {
+		s := newScript()
+		s.alloc(layer0, inLoad)
+		step := func() {
+			x := s.alloc(mib, inMain)
+			h := s.alloc(mib, inModule)
+			g := s.alloc(layer0, inEngine)
+			s.free(inEngine, h)
+			tmp := s.alloc(512, inOptimizer)
+			s.free(inOptimizer, tmp)
+			s.free(inZeroGrad, g)
+			s.free(inMain, x)
+		}
+		step()
+		big := s.alloc(64*mib, tc.stack)
+		s.free(inMain, big)
+		step()
+		a := s.analyze(t)
+		if got := a.PhasePeaks()[0].Kind; got != tc.want || len(a.Steps) != 2 {
+			t.Errorf("%s: peak in %v with %d steps, want %v and 2", tc.stack[0].Function, got, len(a.Steps), tc.want)
+		}
+	}
+}
+
+// FuzzAnalyze takes any order of events: phases tile the timeline, holders add
+// up to what the replay counts, and nothing panics.
+func FuzzAnalyze(f *testing.F) {
+	f.Add([]byte{2, 2, 0, 1, 3, 100, 5, 101, 4, 100, 6, 100})
+	f.Add([]byte("\x01\x02\x03\x04\x05\x06\xf0\x81\x00"))
+	f.Add([]byte{5, 1, 255, 5, 1, 255, 1, 5, 4, 1, 5, 4, 129, 130, 131})
+	stacks := [][]trace.Frame{inLoad, inMain, inModule, inLoss, inOptimizer, inEngine, inZeroGrad}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 2000 {
+			t.Skip()
+		}
+		s := newScript()
+		var live []uint64
+		for i, b := range data {
+			stack := stacks[int(b)%len(stacks)]
+			switch n := int(b) / len(stacks); {
+			case n < 18:
+				live = append(live, s.alloc(int64(n+1)*(100<<10)+1, stack))
+			case n < 20 && i%3 == 0:
+				s.refuse(1<<30, stack)
+			case n < 22:
+				s.tr.Annotations = append(s.tr.Annotations, trace.Annotation{Name: "Optimizer.step#X.step", End: n%2 == 0, Time: s.time})
+			case len(live) > 0:
+				k := (n * 7) % len(live)
+				s.free(stack, live[k])
+				live = append(live[:k], live[k+1:]...)
+			}
+		}
+		a := s.analyze(t)
+		for i, p := range a.Phases {
+			if p.First >= p.End || i > 0 && p.First != a.Phases[i-1].End {
+				t.Fatalf("phase %d is %+v after %+v", i, p, a.Phases[max(i-1, 0)])
+			}
+		}
+		for i := range a.Steps {
+			if s := &a.Steps[i]; s.First >= s.End || i > 0 && s.First < a.Steps[i-1].End {
+				t.Fatalf("step %d is %+v", i, s)
+			}
+		}
+		for by := range ByCategory + 1 {
+			sum := int64(0)
+			for _, h := range a.At(a.PeakAllocated, by) {
+				sum += h.Bytes
+			}
+			if len(a.Rules) > 0 && !a.Outcome.MayDiffer && sum != a.Outcome.PeakAllocated {
+				t.Fatalf("by %v: holders sum to %d, the peak is %d", by, sum, a.Outcome.PeakAllocated)
+			}
+		}
+		a.Leaks()
+		a.Logits(a.PeakAllocated)
+		a.Variation()
+		if _, err := a.Fragmentation(t.Context(), a.PeakReserved); err != nil {
+			t.Fatal(err)
+		}
+		if d := Diff(a, a.PeakAllocated, a, a.PeakAllocated, ByLine); len(d.Holders) > 0 {
+			t.Fatalf("differs from itself: %+v", d)
+		}
+		fit := FitBatches(a, 1, a, 2)
+		for i, r := range fit.Program(5).Requests {
+			if fit.partner[i] >= 0 && r.Size != a.Program.Requests[i].Size {
+				t.Fatalf("request %d of %d bytes becomes %d, though both recordings agree", i, a.Program.Requests[i].Size, r.Size)
+			}
+		}
+	})
 }
