@@ -176,13 +176,10 @@ func phases(tb *Traceback, w *window) []Fact {
 			continue
 		}
 		n++
-		if len(l.text) > 2000 {
-			continue
-		}
-		for _, r := range phaseRules {
-			if r.line != nil && !seen[r.phase] && r.line.Match(l.text) {
-				seen[r.phase] = true
-				out = append([]Fact{{Kind: PhaseFact, Name: r.phase, Line: l.number, Text: quote(l.text)}}, out...)
+		for _, phase := range l.note().phases {
+			if !seen[phase] {
+				seen[phase] = true
+				out = append([]Fact{{Kind: PhaseFact, Name: phase, Line: l.number, Text: quote(l.text)}}, out...)
 			}
 		}
 	}
@@ -219,6 +216,36 @@ func progressOf(text []byte) (name string, value int, ok bool) {
 	return "", 0, false
 }
 
+// notes are what a line says by itself; they are read once for each line near a
+// message.
+type notes struct {
+	counter string // name of its counter, or ""
+	count   int
+	died    bool
+	copes   bool
+	phases  []string
+}
+
+func (l *line) note() *notes {
+	if l.notes != nil {
+		return l.notes
+	}
+	n := &notes{}
+	l.notes = n
+	text := l.text[:min(len(l.text), 2000)]
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("File \"")) {
+		n.counter, n.count, _ = progressOf(text)
+	}
+	n.died = died.Match(text)
+	n.copes = copesWith(text)
+	for _, r := range phaseRules {
+		if r.line != nil && r.line.Match(text) {
+			n.phases = append(n.phases, r.phase)
+		}
+	}
+	return n
+}
+
 func containsAny(text []byte, needles []string) bool {
 	for _, n := range needles {
 		if bytes.Contains(text, []byte(n)) {
@@ -235,12 +262,9 @@ func lastStep(w *window) (int, *Fact) {
 		if l == nil {
 			break
 		}
-		if bytes.HasPrefix(bytes.TrimSpace(l.text), []byte("File \"")) {
-			continue
-		}
-		if name, n, ok := progressOf(l.text); ok {
-			v := float64(n)
-			return n, &Fact{Kind: StepFact, Name: name, Value: &v, Unit: "count", Line: l.number, Text: quote(l.text)}
+		if n := l.note(); n.counter != "" {
+			v := float64(n.count)
+			return n.count, &Fact{Kind: StepFact, Name: n.counter, Value: &v, Unit: "count", Line: l.number, Text: quote(l.text)}
 		}
 	}
 	return -1, nil
@@ -249,18 +273,23 @@ func lastStep(w *window) (int, *Fact) {
 // copes is what programs print when they handle a failure themselves.
 var copes = regexp.MustCompile(`(?i)retry|trying again|try again with|reduc\w+ (?:the )?batch|batch size (?:reduced|halved)|halv\w+ (?:the )?batch|skip(?:ping|ped)? (?:this |the )?(?:batch|sample|step|image|example)|\bcaught\b|recover(?:ed|ing)|falling back|fall back|fallback|continuing|switching to tiled|lowering|decreas\w+ (?:the )?batch`)
 
+// advises are sentences that tell the reader what to do: the program does nothing.
+var advises = regexp.MustCompile(`(?i)\b(?:please|try (?:to |setting|lowering|reducing|increasing|decreasing)|consider|you (?:can|may|might|should|could)|recommend\w*|suggest\w*|may be able to)\b`)
+
+func copesWith(text []byte) bool { return copes.Match(text) && !advises.Match(text) }
+
 // handled tells whether the program went on after the message, by the lines that
 // follow it in its stream.
 func handled(f *Failure, begin, end *window, lead string, step int) *Fact {
 	first := begin.line(0)
-	if f.Traceback == nil && copes.MatchString(lead) {
+	if f.Traceback == nil && copesWith([]byte(lead)) {
 		return &Fact{Kind: CaughtFact, Name: "says so", Line: first.number, Text: quote(first.text)}
 	}
-	rest := end.line(0).text
+	rest := []byte(end.joined(0))
 	if len(rest) > 2000 {
 		rest = rest[len(rest)-2000:]
 	}
-	if f.Traceback == nil && copes.Match(tail(rest, f.Text)) {
+	if f.Traceback == nil && copesWith(tail(rest, f.Text)) {
 		return &Fact{Kind: CaughtFact, Name: "says so", Line: first.number, Text: quote(first.text)}
 	}
 	for i := 1; i <= linesAfter; i++ {
@@ -268,14 +297,15 @@ func handled(f *Failure, begin, end *window, lead string, step int) *Fact {
 		if l == nil {
 			break
 		}
-		if died.Match(l.text) {
+		n := l.note()
+		if n.died {
 			return nil
 		}
-		if i <= 3 && copes.Match(l.text) && !bytes.Contains(l.text, []byte("try setting")) {
+		if i <= 3 && !end.line(i-1).joins && n.copes {
 			return &Fact{Kind: CaughtFact, Name: "says so", Line: l.number, Text: quote(l.text)}
 		}
-		if _, n, ok := progressOf(l.text); ok && step >= 0 && n > step && !bytes.HasPrefix(bytes.TrimSpace(l.text), []byte("File ")) {
-			v := float64(n)
+		if n.counter != "" && step >= 0 && n.count > step {
+			v := float64(n.count)
 			return &Fact{Kind: CaughtFact, Name: "went on", Value: &v, Unit: "count", Line: l.number, Text: quote(l.text)}
 		}
 	}

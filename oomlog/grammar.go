@@ -1,7 +1,9 @@
 package oomlog
 
 import (
+	"bytes"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,9 @@ type grammar struct {
 	// role is empty for a message of its own; see the role constants.
 	role   role
 	memory Memory
+	// back is how many bytes, squeezed, the pattern may begin before the needle;
+	// 0 means usualBack.
+	back int
 	// pattern reads the candidate. It is a regular expression in which white
 	// space does not count and {name} or {name:type} is a field: see fieldTypes.
 	pattern string
@@ -33,6 +38,8 @@ type grammar struct {
 	fact     FactKind
 	factName string
 }
+
+const usualBack = 48
 
 // role is what a form other than a message of its own is for.
 type role uint8
@@ -125,14 +132,14 @@ func compile(pattern string) *regexp.Regexp {
 		}
 		return r
 	}, pattern)
-	return regexp.MustCompile(fieldSyntax.ReplaceAllStringFunc(pattern, func(field string) string {
+	return regexp.MustCompile("^(?:" + fieldSyntax.ReplaceAllStringFunc(pattern, func(field string) string {
 		m := fieldSyntax.FindStringSubmatch(field)
 		name, typ := m[1], m[2]
 		if typ == "" {
 			typ = defaultType(strings.TrimRight(name, "0123456789"))
 		}
 		return "(?P<" + name + "__" + typ + ">" + fieldTypes[typ] + ")"
-	}))
+	}) + ")")
 }
 
 // fields lists what the form recovers, in the order of its pattern.
@@ -148,36 +155,116 @@ func (g *grammar) fields() []string {
 	return out
 }
 
-// matcher is the compiled table: the needles of all forms, and their patterns
-// compiled when first needed. One matcher serves one scan.
+// matcher is the table made ready: the needles of all forms, and their patterns,
+// compiled when first needed. It is shared by all scans and does not change.
 type matcher struct {
-	table   []grammar
-	find    *needles
-	byWord  []int // needle → form
-	regexps []*regexp.Regexp
+	table    []grammar
+	find     *needles
+	words    [][]byte // the needles, squeezed
+	byWord   []int    // needle → form
+	wordsOf  [][]int  // form → needles
+	patterns []func() *pattern
 }
 
-// sharedNeedles is built once for all scans: it is read only.
-var sharedNeedles = sync.OnceValues(func() (*needles, []int) {
+var sharedMatcher = sync.OnceValue(func() *matcher {
+	m := &matcher{table: grammarTable()}
 	var words []string
-	var of []int
-	for i, g := range grammarTable() {
+	for i, g := range m.table {
+		m.wordsOf = append(m.wordsOf, nil)
 		for _, w := range g.needles {
-			words, of = append(words, w), append(of, i)
+			m.wordsOf[i] = append(m.wordsOf[i], len(words))
+			words, m.words, m.byWord = append(words, w), append(m.words, squeeze([]byte(w))), append(m.byWord, i)
 		}
+		m.patterns = append(m.patterns, sync.OnceValue(func() *pattern { return newPattern(g.pattern) }))
 	}
-	return newNeedles(words), of
+	m.find = newNeedles(words)
+	return m
 })
 
-func newMatcher() *matcher {
-	find, byWord := sharedNeedles()
-	table := grammarTable()
-	return &matcher{table: table, find: find, byWord: byWord, regexps: make([]*regexp.Regexp, len(table))}
+// match finds the first place in b[from:until] where the form begins to read b,
+// and returns its submatches. The pattern is tried only near a needle, and only
+// where its first byte stands: most candidates cost one attempt.
+func (m *matcher) match(form int, b []byte, from, until int) []int {
+	back := m.table[form].back
+	if back == 0 {
+		back = usualBack
+	}
+	p := m.patterns[form]()
+	var best []int
+	for _, word := range m.wordsOf[form] {
+		end := min(len(b), until+back+len(m.words[word]))
+		if best != nil {
+			end = min(end, best[0]+back+len(m.words[word]))
+		}
+	needle:
+		for at := from; at < end; {
+			i := bytes.Index(b[at:end], m.words[word])
+			if i < 0 {
+				break
+			}
+			i += at
+			at = i + 1
+			for start := max(from, i-back); start <= i && start < until; start++ {
+				if !p.first[b[start]] {
+					continue
+				}
+				sub := p.re.FindSubmatchIndex(b[start:])
+				if sub == nil || sub[1] == 0 {
+					continue
+				}
+				if best == nil || start < best[0] {
+					for k := range sub {
+						if sub[k] >= 0 {
+							sub[k] += start
+						}
+					}
+					best = sub
+				}
+				break needle
+			}
+		}
+	}
+	return best
 }
 
-func (m *matcher) regexp(i int) *regexp.Regexp {
-	if m.regexps[i] == nil {
-		m.regexps[i] = compile(m.table[i].pattern)
-	}
-	return m.regexps[i]
+// pattern is a compiled form.
+type pattern struct {
+	re    *regexp.Regexp
+	first [256]bool // the bytes it can begin with
 }
+
+func newPattern(text string) *pattern {
+	p := &pattern{re: compile(text)}
+	parsed, err := syntax.Parse(p.re.String(), syntax.Perl)
+	if err != nil {
+		panic(err) // it has just been compiled
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		panic(err)
+	}
+	seen := make([]bool, len(prog.Inst))
+	var walk func(pc uint32)
+	walk = func(pc uint32) {
+		if seen[pc] {
+			return
+		}
+		seen[pc] = true
+		switch i := &prog.Inst[pc]; i.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			walk(i.Out)
+			walk(i.Arg)
+		case syntax.InstCapture, syntax.InstEmptyWidth, syntax.InstNop:
+			walk(i.Out)
+		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+			for b := range p.first {
+				// A byte beyond ASCII may begin any rune.
+				p.first[b] = p.first[b] || b >= 0x80 || i.MatchRune(rune(b))
+			}
+		}
+	}
+	walk(uint32(prog.Start))
+	return p
+}
+
+func (m *matcher) regexp(i int) *regexp.Regexp { return m.patterns[i]().re }

@@ -7,7 +7,7 @@ func hostGrammars() []grammar {
 		framework, _, _ := cutID(id)
 		return grammar{id: id, framework: framework, form: form, needles: needles, kind: k, memory: m, pattern: pattern}
 	}
-	return []grammar{
+	forms := []grammar{
 		g("linux/cgroup", "the kernel ended a process: its container was at its limit", Fatal, HostMemory,
 			`Memory cgroup out of memory: Kill(?:ed)? process {pid} \({where:t}\)(?:,? total-vm:{total_vm}, anon-rss:{allocated}(?:, file-rss:{file_rss})?(?:, shmem-rss:{shmem_rss})?)?`, "Memory cgroup out of memory"),
 		g("linux/oom", "the kernel ended a process: the whole host was out of memory", Fatal, HostMemory,
@@ -27,7 +27,7 @@ func hostGrammars() []grammar {
 		g("python/loader-exit", "DataLoader workers exited: the reason stands above", Consequence, HostMemory,
 			`DataLoader worker \(pid\(s\) {where:t}\) exited unexpectedly`, "exited unexpectedly"),
 		g("python/shm", "PyTorch's hint", Fatal, SharedMemory,
-			`insufficient shared memory \(shm\)`, "insufficient shared memory (shm)"),
+			`(?:Unexpected bus error encountered in worker\. This might be caused by )?insufficient shared memory \(shm\)`, "insufficient shared memory (shm)"),
 		g("python/shm-write", "a full /dev/shm", Fatal, SharedMemory,
 			`unable to (?:write to|open|resize) (?:file|shared memory object) <?/torch_{where:word}>?(?: in read-write mode)?(?:: No space left on device \(28\)|: Too many open files \(24\))?`, "unable to write to file </torch_", "unable to open shared memory object </torch_", "unable to resize file </torch_"),
 		g("python/shm-mmap", "the number of mappings is at its limit (vm.max_map_count)", Fatal, PlatformMemory,
@@ -45,6 +45,13 @@ func hostGrammars() []grammar {
 		g("ray/host", "Ray's memory monitor ended a worker", Fatal, HostMemory,
 			`(?:Task was killed due to the node running low on memory|[0-9]+ Workers \(tasks / actors\) killed due to memory pressure \(OOM\)|Memory on the node \(IP: .{1,60}?\) .{0,60}?was {used} / {capacity})`, "killed due to the node running low on memory", "killed due to memory pressure (OOM)", "Memory on the node (IP"),
 	}
+	for i := range forms {
+		switch forms[i].id {
+		case "slurm/task", "python/shm": // a list of nodes, a sentence before it
+			forms[i].back = 200
+		}
+	}
+	return forms
 }
 
 // consequenceGrammars are what peers and launchers say after a failure elsewhere.

@@ -56,7 +56,7 @@ func pytorchGrammars() []grammar {
 		torch("0-runtime", "<1.0", "cuda runtime error (2), without sizes; the file says what was allocated",
 			`cuda runtime error \(2\) : out of memory at {where:t}\.(?:cu|cpp|c|h):[0-9]+`, "cuda runtime error (2) : out of memory"),
 		torch("0-check", "<1.0", "THCudaCheck, the line before the exception",
-			`THCudaCheck FAIL file={where:t} line=[0-9]+ error=2 : out of memory`, "error=2 : out of memory"),
+			`THCudaCheck FAIL file={where:t} line=[0-9]+ error=2 : out of memory`, "THCudaCheck FAIL"),
 		torch("cpu", "", "the CPU allocator",
 			`DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate {tried:n} bytes`, "DefaultCPUAllocator:"),
 		torch("cpu-posix", "<1.5", "posix_memalign; 12 is errno",

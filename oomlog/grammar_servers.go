@@ -9,11 +9,11 @@ func serverGrammars() []grammar {
 	}
 	return []grammar{
 		g("vllm/startup-free", ">=0.8", "less is free at start than gpu_memory_utilization asks for", DeviceMemory,
-			`Free memory on device (?:cuda:{device} )?\({free:g}/{capacity:g} GiB\) on startup is less than desired GPU memory utilization \({fraction:c}, {tried:g} GiB\)`, "on startup is less than desired GPU memory utilization"),
+			`Free memory on device (?:cuda:{device} )?\({free:g}/{capacity:g} GiB\) on startup is less than desired GPU memory utilization \({fraction:c}, {tried:g} GiB\)`, "Free memory on device"),
 		g("vllm/no-blocks", "", "nothing is left for the KV cache", KVCacheMemory,
 			`No available memory for the cache blocks`, "No available memory for the cache blocks"),
 		g("vllm/kv-cache", ">=0.8", "one sequence of the maximum length does not fit the KV cache", KVCacheMemory,
-			`To serve at least one request with the model(?:s's|'s|s)? max seq len \({max_seq_len:c}\), \(?{tried} KV cache is needed, which is larger than the available KV cache memory \({free}\)(?:\. Based on the available memory,? ?the estimated maximum model length is {fits_seq_len:c})?`, "KV cache is needed, which is larger than"),
+			`To serve at least one request with the model(?:s's|'s|s)? max seq len \({max_seq_len:c}\), \(?{tried} KV cache is needed, which is larger than the available KV cache memory \({free}\)(?:\. Based on the available memory,? ?the estimated maximum model length is {fits_seq_len:c})?`, "To serve at least one request with the model"),
 		g("vllm/kv-tokens", "<0.9", "the same in tokens (blocks of 16)", KVCacheMemory,
 			`The model's max seq len \({max_seq_len:c}\) is larger than the maximum number of tokens that can be stored in KV cache \({fits_seq_len:c}\)`, "the maximum number of tokens that can be stored in KV cache"),
 		g("vllm/sampler-warmup", ">=0.7", "the sampler's warm-up with max_num_seqs requests", DeviceMemory,
@@ -30,7 +30,7 @@ func serverGrammars() []grammar {
 		g("sglang/pool", "", "the KV pool ran full while serving", KVCacheMemory,
 			`(?:Prefill|Decode) out of memory\. (?:Please|Try to) (?:try to )?lower(?:ing)? your (?:batch size|.{0,40})`, "Prefill out of memory.", "Decode out of memory."),
 		g("tensorrt-llm/kv-cache", "", "the KV cache manager", KVCacheMemory,
-			`(?:Failed to allocate|Insufficient|not enough|No (?:free|enough)) .{0,40}?(?:kv ?cache|KV ?cache|KvCache) .{0,60}?(?:blocks?|memory)`, "kvCacheManager", "KvCacheManager", "KV cache manager"),
+			`(?:[kK]vCacheManager|KV cache manager).{0,80}?(?:Failed to allocate|Insufficient|not enough|No (?:free|enough)).{0,100}?(?:blocks?|memory)`, "kvCacheManager", "KvCacheManager", "KV cache manager"),
 		g("tensorrt/requested", "", "the builder's or the engine's allocator", DeviceMemory,
 			`Requested amount of GPU memory \({tried:n} bytes\) could not be allocated`, "Requested amount of GPU memory"),
 		g("tensorrt/resize", "", "the output allocator", DeviceMemory, `Requested size was {tried:n} bytes`, "Requested size was"),
@@ -49,7 +49,7 @@ func ggmlGrammars() []grammar {
 		return grammar{id: "ggml/" + id, framework: "ggml", version: version, form: form, needles: needles, kind: Fatal, memory: DeviceMemory, pattern: pattern}
 	}
 	forms := []grammar{
-		g("backend-alloc", ">=2024", "the CUDA or ROCm backend asks the driver", `ggml_backend_\w+_alloc_buffer: allocating {tried:m} (?:MiB|MB) on device {device}: (?:cudaMalloc|hipMalloc) failed: out of memory`, "cudaMalloc failed: out of memory", "hipMalloc failed: out of memory"),
+		g("backend-alloc", ">=2024", "the CUDA or ROCm backend asks the driver", `ggml_backend_\w+_alloc_buffer: allocating {tried:m} (?:MiB|MB) on device {device}: (?:cudaMalloc|hipMalloc) failed: out of memory`, "alloc_buffer: allocating"),
 		g("weights", ">=2024", "weights or KV cache", `alloc_tensor_range: failed to allocate {where:word} buffer of size {tried:n}`, "alloc_tensor_range: failed to allocate"),
 		g("compute", ">=2024", "the compute buffer", `ggml_gallocr_reserve_n(?:_impl)?: failed to allocate {where:word} buffer of size {tried:n}`, "ggml_gallocr_reserve_n"),
 		g("unable", ">=2024", "which buffer, without its size", `unable to allocate {where:word} buffer`, "unable to allocate CUDA", "unable to allocate ROCm", "unable to allocate Vulkan", "unable to allocate Metal", "unable to allocate backend buffer"),
@@ -66,6 +66,8 @@ func ggmlGrammars() []grammar {
 	}
 	for i := range forms {
 		switch forms[i].id {
+		case "ggml/cuda-old":
+			forms[i].back = 160
 		case "ggml/pinned":
 			forms[i].kind, forms[i].memory = Warning, PinnedMemory
 		case "ggml/ollama-fit":

@@ -28,7 +28,7 @@ func tensorflowGrammars() []grammar {
 			`Ran out of memory trying to allocate {tried}\. See logs for memory state`, "Ran out of memory trying to allocate"),
 		add("bfc-chunks", "BFC dump: chunks of one size", `[0-9]+ Chunks of size [0-9]+ totalling {chunks_total}`, "Chunks of size"),
 		add("bfc-sum", "BFC dump: sum of the chunks in use", `Sum Total of in-use chunks: {in_use}`, "Sum Total of in-use chunks:"),
-		add("bfc-stats", "BFC dump: its statistics", `Stats: Limit: {limit:n} InUse: {allocated:n} MaxInUse: {max_in_use:n} NumAllocs: {num_allocs:c} MaxAllocSize: {max_alloc:n}(?: Reserved: {reserved_by_bfc:n} PeakReserved: {peak_reserved:n} LargestFreeBlock: {largest_free_block:n})?`, "Stats: Limit:"),
+		add("bfc-stats", "BFC dump: its statistics", `Limit: {limit:n} InUse: {allocated:n} MaxInUse: {max_in_use:n} NumAllocs: {num_allocs:c} MaxAllocSize: {max_alloc:n}(?: Reserved: {reserved_by_bfc:n} PeakReserved: {peak_reserved:n} LargestFreeBlock: {largest_free_block:n})?`, "MaxInUse:"),
 		add("bfc-free-chunk", "BFC dump: a free chunk", `Free ?(?: at)? ?0x[0-9a-f]+ of size {sum_free_chunks:n}(?: next [0-9]+)?`, "Free at 0x", "Free 0x"),
 		add("bfc-bin", "BFC dump: a bin; its number is a bound, no use", `Bin \([0-9]+\): Total Chunks: {sum_chunks:c}, Chunks in use: {sum_chunks_in_use:c}\.`, "Total Chunks:"),
 		g("driver-alloc", ">=1.0", "StreamExecutor asks the driver, again and again with nine tenths", Warning,

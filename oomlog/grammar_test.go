@@ -38,6 +38,11 @@ func TestGrammars(t *testing.T) {
 			if tc.before == "" && f.Grammar != tc.grammar {
 				t.Errorf("read %q as %s", tc.text, f.Grammar)
 			}
+			for _, g := range grammarTable() {
+				if g.id == f.Grammar && g.kind != f.Kind {
+					t.Errorf("%q is a %s; want %s: %+v", tc.text, f.Kind, g.kind, f.Why)
+				}
+			}
 			if diff := cmp.Diff(fieldMap(t, tc.want), fieldsOf(f)); diff != "" {
 				t.Errorf("%q: fields (-want +got):\n%s", tc.text, diff)
 			}

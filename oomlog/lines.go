@@ -15,11 +15,15 @@ import (
 type line struct {
 	number int
 	offset int64 // of the physical line
+	at     int64 // of this state of it
 	text   []byte
+	full   []byte // with its prefixes
 	source source
 	level  byte // 'E', 'W', 'I' or 0, from a logger's prefix
 	width  int  // visible columns of the line with its prefixes
 	bare   bool // nothing was stripped
+	label  int  // the length of a "3: " or "> " at its start
+	notes  *notes
 	joins  bool // goes on in the next line of its stream without a separator
 }
 
@@ -92,20 +96,25 @@ func appendStates(out []line, raw []byte, offset int64, number int, src source, 
 		raw = bytes.ReplaceAll(raw, []byte(`\n`), []byte("\r")) // a traceback inside a JSON or repr string
 	}
 	start := len(out)
+	all := len(raw)
 	for len(raw) > 0 {
+		at := offset + int64(all-len(raw))
 		state, rest, _ := bytes.Cut(raw, []byte("\r"))
 		raw = rest
 		if len(bytes.TrimSpace(state)) == 0 {
 			continue
 		}
 		text := stripANSI(state)
-		l := line{number: number, offset: offset, width: utf8.RuneCount(text), source: src}
+		l := line{number: number, offset: offset, at: at, full: text, width: utf8.RuneCount(text), source: src}
 		l.text, l.source, l.level, l.joins = stripPrefixes(text, src)
 		l.bare = bare && len(l.text) == len(text) && l.source == src
+		if m := labels.FindIndex(text); bare && m != nil {
+			l.label = m[1]
+		}
 		out = append(out, l)
 	}
 	if len(out) == start {
-		out = append(out, line{number: number, offset: offset, source: src, bare: true})
+		out = append(out, line{number: number, offset: offset, at: offset, source: src, bare: true})
 	}
 	return out
 }
@@ -166,11 +175,16 @@ const upper = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 const lower = "abcdefghijklmnopqrstuvwxyz"
 
+var slurmLabel = regexp.MustCompile(`^ {0,4}(\d{1,5}): `)
+
+// labels are prefixes that the rest of a wrapped line can look like.
+var labels = regexp.MustCompile(`^(?: {0,4}\d{1,5}: |> )`)
+
 var prefixes = []prefix{
 	// Kubernetes CRI: time, stream, P for a part of a line or F.
 	{first: digits, form: regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) std(?:out|err) ([PF]) ?`), partial: 1},
 	// ISO and Python logging times, with what follows them in TensorFlow and absl.
-	{first: digits, form: regexp.MustCompile(`^\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[:,]? ?(?:[-|] )?`)},
+	{first: digits, form: regexp.MustCompile(`^\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[:,]? ?`)},
 	{first: digits, form: regexp.MustCompile(`^\d\d:\d\d:\d\d(?:[.,]\d+)? `)},
 	{first: "[", form: regexp.MustCompile(`^\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\] ?`)},
 	{first: "[", form: regexp.MustCompile(`^\[ *\d+\.\d{6}\] `)},
@@ -184,7 +198,7 @@ var prefixes = []prefix{
 	{first: "[", form: regexp.MustCompile(`^\[(\d{1,5})\]:? `), rank: 1},
 	{first: "[", form: regexp.MustCompile(`^\[((?:pod|deployment|job)/[\w./-]+)\] `), container: 1},
 	// Slurm's srun --label.
-	{first: digits + " ", form: regexp.MustCompile(`^ {0,4}(\d{1,5}): `), rank: 1},
+	{first: digits + " ", form: slurmLabel, rank: 1},
 	// Ray and vLLM workers.
 	{first: "(", form: regexp.MustCompile(`^\((\w*?(?:_?(?:TP|DP|PP|EP)(\d+))? ?(?:rank=(\d+) )?pid=\d+(?:, ip=[\d.]+)?)\) ?`), worker: 1, rank: 2},
 	// docker compose, and workers named by their rank.
@@ -193,7 +207,7 @@ var prefixes = []prefix{
 	// vLLM: level, time, place.
 	{first: upper, form: regexp.MustCompile(`^(INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[\w./-]+(?::\d+)?\] ?|[\w./-]+:\d+\] ?)?`), level: 1},
 	// Quoted in a mail or an issue.
-	{first: ">", form: regexp.MustCompile(`^> ?`)},
+	{first: ">", form: regexp.MustCompile(`^> `)},
 }
 
 // stripPrefixes removes what others put in front of a line, several deep.
@@ -249,7 +263,7 @@ func stripPrefixes(text []byte, src source) (rest []byte, _ source, level byte, 
 
 // usualWidths are terminal widths at which one full line is enough to believe in
 // a wrap.
-var usualWidths = map[int]bool{80: true, 100: true, 120: true, 132: true, 160: true, 200: true}
+var usualWidths = map[int]bool{80: true, 100: true, 120: true, 132: true}
 
 // markWraps finds lines that a terminal broke: as wide as the widest around
 // them, and followed by a line without a prefix. Such a line goes on in the next,
@@ -258,6 +272,10 @@ func markWraps(lines []line) {
 	const near = 8
 	for i := range lines[:max(0, len(lines)-1)] {
 		l, next := &lines[i], &lines[i+1]
+		if l.width >= 40 && next.label > 0 && len(next.text) == len(next.full)-next.label && next.number != l.number && alone(lines, i+1) {
+			// The end of a wrapped line can look like a label.
+			next.text, next.source, next.bare = next.full, source{rank: -1}, true
+		}
 		if l.joins || l.width < 40 || !next.bare || next.number == l.number || len(next.text) == 0 {
 			if l.joins && next.bare {
 				next.source = l.source
@@ -276,4 +294,14 @@ func markWraps(lines []line) {
 			next.source = l.source
 		}
 	}
+}
+
+// alone reports whether no line near line i has a label of its kind.
+func alone(lines []line, i int) bool {
+	for j := max(0, i-8); j < min(len(lines), i+9); j++ {
+		if j != i && lines[j].label > 0 && lines[j].number != lines[i].number {
+			return false
+		}
+	}
+	return true
 }

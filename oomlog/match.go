@@ -14,7 +14,8 @@ type stream struct {
 	stepLine int
 	// open are the indexes of the last failures that may yet turn out caught.
 	open []int
-	last int // index in Report.Failures of the last message, -1
+	last int   // index in Report.Failures of the last message, -1
+	done int64 // where the last message ended: offset of its line plus column
 }
 
 // maxStreams bounds the ranks that are told apart; later ones share one.
@@ -36,14 +37,15 @@ func (s *scanner) streamOf(name string) *stream {
 	return st
 }
 
-// region reads the candidates of hits, with the lines around them. It returns the
-// lines that messages took.
-func (s *scanner) region(hits []hit) []span {
+// region reads the candidates of the first ready of hits, with the lines around
+// them; the others have their turn later. It returns the lines that messages took.
+func (s *scanner) region(hits []hit, ready int) []span {
+	limit := hits[ready-1].offset
 	from := max(0, int(hits[0].offset-s.base)-lookBack)
 	if i := bytes.IndexByte(s.buf[from:hits[0].offset-s.base+1], '\n'); from > 0 && i >= 0 {
 		from += i + 1
 	}
-	to := min(len(s.buf), int(hits[len(hits)-1].offset-s.base)+lookAhead)
+	to := min(len(s.buf), int(limit-s.base)+lookAhead)
 	number := s.baseLine + bytes.Count(s.buf[:from], []byte("\n"))
 	lines := splitLines(s.buf[from:to], s.base+int64(from), number)
 
@@ -63,32 +65,61 @@ func (s *scanner) region(hits []hit) []span {
 		byStream[name] = append(byStream[name], i)
 	}
 
-	var spans []span
-	for len(hits) > 0 {
-		// The states of a progress bar share an offset: look at all of them.
+	// The forms that may be found at each line. The states of a progress bar share
+	// an offset: look at all of them.
+	forms := map[int][]int{}
+	var order []int
+	for len(hits) > 0 && hits[0].offset < s.base+int64(to) {
 		first := lineOf(lines, hits[0].offset)
 		last := first
 		for last+1 < len(lines) && lines[last+1].offset == lines[first].offset {
 			last++
 		}
-		n := 1
-		for n < len(hits) && (last+1 >= len(lines) || hits[n].offset < lines[last+1].offset) {
-			n++
-		}
-		var forms []int
-		for _, h := range hits[:n] {
-			forms = append(forms, h.form)
+		n := 0
+		for ; n < len(hits) && (n == 0 || last+1 >= len(lines) || hits[n].offset < lines[last+1].offset); n++ {
+			for i := first; i <= last; i++ {
+				if len(forms[i]) == 0 {
+					order = append(order, i)
+				}
+				forms[i] = append(forms[i], hits[n].form)
+			}
 		}
 		hits = hits[n:]
-		slices.Sort(forms)
-		forms = slices.Compact(forms)
-		for i := first; i <= last; i++ {
-			w := &window{lines: lines, of: byStream[names[i]], at: position[i]}
-			spans = append(spans, s.candidates(w, forms, s.streamOf(names[i]))...)
+	}
+
+	var spans []span
+	for _, i := range order {
+		if lines[i].offset > limit {
+			break
 		}
+		w := &window{lines: lines, of: byStream[names[i]], at: position[i]}
+		// A needle that a line break cuts is found on the line after.
+		all := slices.Clone(forms[i])
+		for next := 1; next <= startsWithin && w.at+next < len(w.of); next++ {
+			all = append(all, forms[w.of[w.at+next]]...)
+		}
+		slices.Sort(all)
+		all = slices.Compact(all)
+		found := s.candidates(w, all, s.streamOf(names[i]))
+		if len(found) == 0 && !covered(spans, lines[i].number) && i > 0 && names[i] != names[i-1] {
+			// The message may go on in a line that lost its prefix.
+			found = s.candidates(&window{lines: lines, of: everyLine(lines), at: i}, all, s.streamOf(names[i]))
+		}
+		spans = append(spans, found...)
 	}
 	return spans
 }
+
+func everyLine(lines []line) []int {
+	all := make([]int, len(lines))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// startsWithin is how many lines after its first a message's needle may end.
+const startsWithin = 4
 
 // lineOf returns the first line that starts where the line with offset starts.
 func lineOf(lines []line, offset int64) int {
@@ -142,17 +173,23 @@ const (
 	lineGap
 )
 
-// squeeze lays out the window's line, the end of the one before and some that
-// follow.
-func (w *window) squeeze() *squeezed {
+// squeeze lays out the window's line, the ends of those before that no message has
+// taken up to done, and some that follow.
+func (w *window) squeeze(done int64) *squeezed {
 	q := &squeezed{}
-	if l := w.line(-1); l != nil {
-		q.add(l, -1, max(0, len(l.text)-512))
+	for i := -startsWithin; i < 0; i++ {
+		if l := w.line(i); l != nil && l.at >= done {
+			q.add(l, i, max(0, len(l.text)-512))
+		}
 	}
 	for i := 0; ; i++ {
 		l := w.line(i)
 		if l == nil || i > 60 {
 			break
+		}
+		if i == 0 {
+			q.add(l, 0, int(min(max(0, done-l.at), int64(len(l.text)))))
+			continue
 		}
 		if i > 0 && len(q.b) > 3<<10 && !(i < 3 && len(q.b) < maxLine+4<<10 && w.line(i-1).joins) {
 			break
@@ -201,38 +238,58 @@ type found struct {
 
 // candidates reads what the given forms find on the window's line.
 func (s *scanner) candidates(w *window, forms []int, st *stream) []span {
-	q := w.squeeze()
-	var all []found
-	for _, form := range forms {
-		re := s.regexp(form)
-		for at := 0; at < len(q.b); {
-			m := re.FindSubmatchIndex(q.b[at:])
-			if m == nil || m[1] == m[0] {
-				break
-			}
-			for i := range m {
-				if m[i] >= 0 {
-					m[i] += at
+	q := w.squeeze(st.done)
+	place := func(i int) int64 { return w.line(int(q.line[i])).at + int64(q.col[i]) }
+	read := func(lastStart int32) (all []found, weak bool) {
+		until, _ := slices.BinarySearch(q.line, lastStart+1)
+		for _, form := range forms {
+			for at := 0; at < until; {
+				m := s.match(form, q.b, at, until)
+				if m == nil {
+					break
 				}
+				at = m[1]
+				if q.line[m[1]-1] < 0 || q.inWord(m[0]) || place(m[0]) < st.done || s.shadowed(q, all, form, m) {
+					continue
+				}
+				all = append(all, found{form, m})
+				weak = weak || s.table[form].weak
 			}
-			at = m[1]
-			if q.line[m[0]] > 0 {
-				break
-			}
-			if q.line[m[1]-1] < 0 || overlaps(all, m) || q.inWord(m[0]) || s.table[form].weak && len(all) > 0 {
-				continue
-			}
-			all = append(all, found{form, m})
 		}
+		return all, weak
+	}
+	all, weak := read(0)
+	if weak { // a better one may begin on the next lines
+		all, _ = read(startsWithin)
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return a.m[0] - b.m[0] })
 	var spans []span
 	for _, f := range all {
+		if q.line[f.m[0]] > 0 {
+			break // it has its turn with its own line
+		}
 		from, to := w.line(int(q.line[f.m[0]])), w.line(int(q.line[f.m[1]-1]))
 		spans = append(spans, span{from.number, to.number})
 		s.message(w, q, f, st)
+		st.done = place(f.m[1]-1) + 1
 	}
 	return spans
+}
+
+// shadowed reports whether a match loses to those found before: to one that it
+// overlaps, and a weak one to any on its line.
+func (s *scanner) shadowed(q *squeezed, all []found, form int, m []int) bool {
+	for _, f := range all {
+		if m[0] < f.m[1] && f.m[0] < m[1] {
+			return true
+		}
+		// "MemoryError: std::bad_alloc: ..." is one message.
+		class := m[1] < len(q.b) && q.b[m[1]] == ':' && m[0] < f.m[0]
+		if s.table[form].weak && (class || q.line[f.m[0]] == q.line[m[0]]) {
+			return true
+		}
+	}
+	return false
 }
 
 // inWord reports whether the byte at i goes on a word.
@@ -242,17 +299,9 @@ func (q *squeezed) inWord(i int) bool {
 
 func isLetter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '_' }
 
-func overlaps(all []found, m []int) bool {
-	for _, f := range all {
-		if m[0] < f.m[1] && f.m[0] < m[1] {
-			return true
-		}
-	}
-	return false
-}
-
 // message makes a failure of a match and hands it to the report.
 func (s *scanner) message(w *window, q *squeezed, f found, st *stream) {
+	s.messages++
 	g := &s.table[f.form]
 	var failure Failure
 	re := s.regexp(f.form)
@@ -297,7 +346,7 @@ var exceptionSyntax = regexp.MustCompile(`([A-Za-z_][\w.]*(?:Error|Exception|Out
 // terminal wrapped it, or where the pattern proves it by what follows.
 func (q *squeezed) field(from, to int, typ string, last bool) string {
 	switch typ {
-	case "n", "i", "c", "g", "m", "w":
+	case "n", "i", "c", "g", "m", "w", "word":
 		for i := from + 1; i < to; i++ {
 			if q.gap[i] == spaceGap || q.gap[i] == lineGap && last {
 				return string(q.b[from:i])

@@ -32,7 +32,7 @@ func Scan(r io.Reader, opts Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	s := &scanner{matcher: newMatcher(), opts: opts, streams: map[string]*stream{}, factCount: map[string]int{}}
+	s := &scanner{matcher: sharedMatcher(), opts: opts, streams: map[string]*stream{}, factCount: map[string]int{}}
 	s.report.Encoding = encoding
 	err = s.run(text)
 	s.finish()
@@ -61,6 +61,7 @@ type scanner struct {
 	streams     map[string]*stream
 	streamNames []string
 	factCount   map[string]int
+	messages    int // read so far, with the copies
 	lastDeath   int // line of the last sign that a process ended
 	usageEvery  int
 	usageSeen   int
@@ -121,31 +122,39 @@ func (s *scanner) process(end bool) {
 	ready := len(s.hits)
 	if !end {
 		limit := s.base + int64(len(s.buf)) - lookAhead
+		if i := bytes.LastIndexByte(s.buf[:limit-s.base], '\n'); i >= 0 {
+			limit = s.base + int64(i) // the hits of a line go together
+		}
 		ready = sort.Search(len(s.hits), func(i int) bool { return s.hits[i].offset >= limit })
 	}
 	if ready > 0 {
-		s.processHits(s.hits[:ready])
+		s.processHits(ready)
 		s.hits = append(s.hits[:0], s.hits[ready:]...)
 	}
 }
 
-// processHits reads the candidates among hits, in order.
-func (s *scanner) processHits(hits []hit) {
+// processHits reads the candidates among the first ready hits, in order.
+func (s *scanner) processHits(ready int) {
 	var region []hit
-	for _, h := range hits {
+	now := 0
+	for i, h := range s.hits {
 		if s.table[h.form].role == factRole || s.table[h.form].kind == Mention {
 			continue
 		}
 		region = append(region, h)
-	}
-	var messages []span
-	if len(region) > 0 {
-		if len(s.report.Failures) >= s.opts.MaxFailures {
-			s.report.Dropped += len(region)
-		} else {
-			messages = s.region(region)
+		if i < ready {
+			now++
 		}
 	}
+	var messages []span
+	if now > 0 {
+		if len(s.report.Failures) >= s.opts.MaxFailures || s.messages >= 4*s.opts.MaxFailures {
+			s.report.Dropped += now
+		} else {
+			messages = s.region(region, now)
+		}
+	}
+	hits := s.hits[:ready]
 	// Facts and mentions need their own line only.
 	at, number := s.base, s.baseLine
 	for _, h := range hits {
@@ -213,12 +222,12 @@ func (s *scanner) fact(h hit, number int) {
 	}
 	raw, offset := s.lineAround(h.offset)
 	for _, l := range appendLine(nil, raw, offset, number) {
-		m := s.regexp(h.form).FindSubmatchIndex(squeeze(l.text))
+		sq := squeeze(l.text)
+		m := s.match(h.form, sq, 0, len(sq))
 		if m == nil {
 			continue
 		}
 		fact := Fact{Kind: g.fact, Name: g.factName, Line: number, Text: quote(l.text)}
-		sq := squeeze(l.text)
 		for i, name := range s.regexp(h.form).SubexpNames() {
 			if name == "" || m[2*i] < 0 {
 				continue
