@@ -27,6 +27,7 @@ type Input struct {
 	Holders  []Holder  `json:"holders"`  // largest first, at Moment
 	Moment   *Moment   `json:"moment"`   // null where the input has no timeline
 	Leaks    []Leak    `json:"leaks"`
+	Batch    *Batch    `json:"batch"` // null without --batch
 	Advice   []string  `json:"advice"` // what to collect where the input does not suffice
 }
 
@@ -59,6 +60,7 @@ type Failure struct {
 	Unexplained         *int64   `json:"unexplained_bytes"`
 	Line                *int64   `json:"line"`  // of a log, from 1
 	Event               *int     `json:"event"` // of a recording, from 0
+	Basis               Basis    `json:"basis"` // measured, or replayed: it would have failed under the limit given
 	Survived            bool     `json:"survived"`
 	Stack               []string `json:"stack"`
 	Text                string   `json:"text,omitempty"`
@@ -107,7 +109,7 @@ type Setting struct {
 	PeakReserved int64  `json:"peak_reserved_bytes"`
 	Saves        *int64 `json:"saves_bytes"` // null where one of the two dies
 	Retries      int64  `json:"num_alloc_retries"`
-	Survives     bool   `json:"survives"` // under the limit, to the end of the recording
+	Survives     *bool  `json:"survives"` // under the limit, to the end of the recording; null where the limit is not known well enough
 	DiesAt       *int   `json:"dies_at_event"`
 	Basis        Basis  `json:"basis"`
 }
@@ -138,6 +140,21 @@ type Leak struct {
 	PerStep     int64  `json:"bytes_per_step"`
 	Bytes       int64  `json:"bytes"` // held at the end
 	StepsToFull *int64 `json:"steps_to_limit"`
+}
+
+// Batch is what fits of the micro-batch.
+type Batch struct {
+	Recorded int   `json:"recorded"`
+	Largest  int   `json:"largest_that_fits"` // 0: not even one sample
+	Peak     int64 `json:"peak_reserved_bytes"`
+	// NextPeak is what one sample more would reserve without a limit.
+	NextPeak   int64 `json:"next_peak_reserved_bytes"`
+	UpperBound bool  `json:"upper_bound"` // the recording holds no complete step: what came later is not counted
+	Basis      Basis `json:"basis"`
+	// PerSample and Fixed split the allocated peak.
+	PerSample int64  `json:"bytes_per_sample"`
+	Fixed     int64  `json:"fixed_bytes"`
+	How       string `json:"how"`
 }
 
 func ptr[T any](v T) *T { return &v }
