@@ -34,6 +34,7 @@ var importers = map[string][]string{
 	"github.com/ebitengine/purego":     {"internal/gpu/nvml", "internal/gpu/cuda"},
 	"github.com/google/pprof":          {"internal/export"},
 	"google.golang.org/protobuf":       {"internal/export", "internal/modelgraph/onnx"},
+	"golang.org/x/sync":                {"internal/diagnose", "internal/lint"},
 	"golang.org/x/term":                {"internal/term", "cmd/vramscope"},
 	"github.com/tetratelabs/wazero":    nil,
 	"github.com/prometheus/prometheus": {"internal/monitor/store", "internal/monitor/alert"},

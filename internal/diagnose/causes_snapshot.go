@@ -30,19 +30,42 @@ func (s *subject) findCauses() {
 		s.in.Causes = append(s.in.Causes, Cause{ID: cause.Unknown, Confidence: 0.5, Evidence: []Evidence{{
 			Text: "a request was refused, and neither the bytes in use nor the free ones explain it", Event: ptr(s.at)}}})
 	}
+	// What keeps growing leaves pieces behind, but they only hasten its end.
+	if s.grows() {
+		for i := range s.in.Causes {
+			if c := &s.in.Causes[i]; c.ID == cause.Fragmentation {
+				c.Confidence = min(c.Confidence, 0.5)
+			}
+		}
+	}
 	sortCauses(s.in.Causes)
+}
+
+// grows reports whether the memory in use was on its way up when it failed, so
+// that getting past one request does not help for long.
+func (s *subject) grows() bool {
+	return slices.ContainsFunc(s.in.Causes, func(c Cause) bool {
+		switch c.ID {
+		case cause.Leak, cause.Evaluation, cause.Generation, cause.KVCache, cause.Checkpoint:
+			return c.Confidence >= 0.8
+		}
+		return false
+	})
+}
+
+// primary is the most likely cause, a limit that somebody set apart: that is
+// how it came out, not why.
+func (s *subject) primary() cause.ID {
+	for _, c := range s.in.Causes {
+		if c.ID != cause.Limit {
+			return c.ID
+		}
+	}
+	return cause.Unknown
 }
 
 func sortCauses(causes []Cause) {
 	slices.SortStableFunc(causes, func(a, b Cause) int { return -cmp.Compare(a.Confidence, b.Confidence) })
-}
-
-// phase returns what the program was doing at the moment under discussion.
-func (s *subject) phase() (holders.Phase, bool) {
-	if s.fatal == nil {
-		return holders.Phase{}, false
-	}
-	return s.a.PhaseOf(s.at)
 }
 
 // atEvent is a piece of evidence at the moment under discussion.
@@ -58,25 +81,32 @@ func (s *subject) atEvent(bytes int64, format string, args ...any) Evidence {
 // naming as a cause.
 const leakShare = 0.05
 
+// namedLeaks is how many lines that grow are listed as evidence.
+const namedLeaks = 3
+
 func leak(s *subject) *Cause {
 	if len(s.in.Leaks) == 0 {
 		return nil
 	}
 	c := &Cause{ID: cause.Leak, Confidence: 0.2}
-	var sum int64
-	for _, l := range s.in.Leaks {
-		sum += l.Bytes
-		e := Evidence{Text: fmt.Sprintf("%s keeps %v more each step: %v by now", l.Holder, size(l.PerStep), size(l.Bytes)), Bytes: ptr(l.Bytes)}
-		if l.StepsToFull != nil && s.fatal == nil {
-			e.Text += fmt.Sprintf("; the limit is reached in about %d steps", *l.StepsToFull)
+	total := Evidence{Text: fmt.Sprintf("%v more are kept after each step, %v by now", size(s.leakPerStep), size(s.leakBytes)), Bytes: ptr(s.leakBytes)}
+	if left := s.in.Leaks[0].StepsToFull; left != nil {
+		total.Text += fmt.Sprintf("; the limit is reached in about %d steps", *left)
+	}
+	c.Evidence = append(c.Evidence, total)
+	for i, l := range s.in.Leaks {
+		if i == namedLeaks {
+			c.Evidence = append(c.Evidence, Evidence{Text: fmt.Sprintf("and by %d other lines", len(s.in.Leaks)-i)})
+			break
 		}
-		c.Evidence = append(c.Evidence, e)
+		c.Evidence = append(c.Evidence, Evidence{Text: fmt.Sprintf("%v of it by %s", size(l.PerStep), l.Holder), Bytes: ptr(l.Bytes)})
 	}
 	short, known := s.shortfall()
+	matters := float64(s.leakBytes) > leakShare*float64(s.need)
 	switch {
-	case s.fatal != nil && known && sum >= short && float64(sum) > leakShare*float64(s.need):
+	case matters && s.fatal != nil && known && s.leakBytes >= short:
 		c.Confidence = 0.95 // without it the request would have been served
-	case float64(sum) > leakShare*float64(s.need):
+	case matters:
 		c.Confidence = 0.6
 	default:
 		c.Evidence = append(c.Evidence, Evidence{Text: "so little that it does not matter for the memory of the card"})
@@ -85,12 +115,12 @@ func leak(s *subject) *Cause {
 }
 
 func optimizerState(s *subject) *Cause {
-	ph, ok := s.phase()
-	if !ok || ph.Kind != holders.Optimizer {
+	if s.fatal == nil || s.doing != holders.Optimizer {
 		return nil
 	}
 	c := &Cause{ID: cause.OptimizerState, Confidence: 0.85}
 	c.Evidence = append(c.Evidence, s.atEvent(0, "it failed in an optimizer step: %s", s.where()))
+	ph, _ := s.a.PhaseOf(s.at)
 	first := true
 	for i := range s.a.Steps {
 		if s.a.Steps[i].Complete && s.a.Steps[i].End <= ph.First {
@@ -106,46 +136,30 @@ func optimizerState(s *subject) *Cause {
 }
 
 func evaluation(s *subject) *Cause {
-	ph, ok := s.phase()
-	if !ok || len(s.a.Steps) == 0 || ph.Kind != holders.Evaluation {
+	if s.fatal == nil || len(s.a.Steps) == 0 || s.doing != holders.Evaluation {
 		return nil
 	}
 	c := &Cause{ID: cause.Evaluation, Confidence: 0.85}
-	c.Evidence = append(c.Evidence, s.atEvent(0, "it failed in a forward pass without backward, after %d steps of training: %s", completeSteps(s.a), s.where()))
-	var kept int64
-	for _, h := range s.a.At(s.at, holders.ByCategory) {
-		if h.Category == holders.Unknown || h.Category == holders.Activation {
-			kept += h.Bytes
-		}
-	}
+	c.Evidence = append(c.Evidence, s.atEvent(0, "it failed in a pass that training does not make, after %d steps: %s", completeSteps(s.a), s.where()))
+	kept := s.madeSince()
 	if kept > s.in.Moment.Allocated/4 {
-		c.Evidence = append(c.Evidence, s.atEvent(kept, "%v of its results are kept: is torch.no_grad() missing, or are outputs collected on the card?", size(kept)))
+		c.Evidence = append(c.Evidence, s.atEvent(kept, "%v made since the last step are alive: is torch.no_grad() missing, or are outputs collected on the card?", size(kept)))
 	}
 	return c
 }
 
 func generation(s *subject) *Cause {
-	ph, ok := s.phase()
-	if !ok || ph.Kind != holders.Generation {
+	if s.fatal == nil || s.doing != holders.Generation {
 		return nil
 	}
 	return &Cause{ID: cause.Generation, Confidence: 0.8, Evidence: []Evidence{s.atEvent(0, "it failed while generating: %s", s.where())}}
 }
 
-// cacheFiles are where frameworks grow their key-value caches
-// (transformers/cache_utils.py since 4.36).
-var cacheFiles = []string{"transformers/cache_utils.py"}
-
 func keyValueCache(s *subject) *Cause {
 	if s.fatal == nil {
 		return nil
 	}
-	var held int64
-	for i := range s.a.Live(s.at) {
-		if inFile(s.p.Trace, s.a.Stack(i), cacheFiles) {
-			held += s.a.Allocated[i]
-		}
-	}
+	held := s.heldBy(cacheFiles)
 	if held < s.in.Moment.Allocated/5 {
 		return nil
 	}
@@ -165,9 +179,7 @@ func inFile(t *trace.Trace, id trace.StackID, files []string) bool {
 }
 
 func checkpointSave(s *subject) *Cause {
-	ph, ok := s.phase()
-	copies := s.fatal != nil && inFile(s.p.Trace, s.p.Device.Events.Stack[s.at], []string{"/copy.py", "torch/serialization.py"})
-	if !copies && (!ok || ph.Kind != holders.Saving) {
+	if s.fatal == nil || s.doing != holders.Saving {
 		return nil
 	}
 	return &Cause{ID: cause.Checkpoint, Confidence: 0.85, Evidence: []Evidence{s.atEvent(0, "it failed while the state was copied or saved: %s", s.where())}}
@@ -186,7 +198,9 @@ func logits(s *subject) *Cause {
 		return nil
 	}
 	c := &Cause{ID: cause.Logits, Confidence: 0.8}
-	c.Evidence = append(c.Evidence, s.atEvent(total, "%d tensors around the loss take %v, the largest %v: %s", l.Blocks, size(total), size(l.Largest), strings.Join(l.Lines[:min(2, len(l.Lines))], "; ")))
+	c.Evidence = append(c.Evidence,
+		s.atEvent(total, "%d %s around the loss %s %v: %s", l.Blocks, plural(l.Blocks, "tensor"), map[bool]string{true: "takes", false: "take"}[l.Blocks == 1], size(total), strings.Join(l.Lines[:min(2, len(l.Lines))], "; ")),
+		s.atEvent(s.fatal.Requested, "%v more was asked for by %s", size(s.fatal.Requested), s.where()))
 	return c
 }
 
@@ -208,7 +222,13 @@ func fragmentation(s *subject) *Cause {
 	if free < s.fatal.Rounded || s.high > 0 && s.need > s.high {
 		return nil // there were not as many free bytes, or they would not do
 	}
-	c := &Cause{ID: cause.Fragmentation, Confidence: 0.75}
+	// Some slack is normal: the larger its share, the more it is to blame.
+	c := &Cause{ID: cause.Fragmentation, Confidence: 0.4}
+	if share := float64(free) / float64(max(s.in.Moment.Reserved, 1)); share > 0.1 {
+		c.Confidence = 0.85
+	} else if share > 0.05 {
+		c.Confidence = 0.6
+	}
 	c.Evidence = append(c.Evidence, s.atEvent(free, "%v were reserved and free, more than the %v asked for, but in pieces", size(free), size(s.fatal.Rounded)))
 	if s.frag != nil {
 		c.Evidence = append(c.Evidence, s.atEvent(s.frag.LargestFree, "the largest free piece was %v, in %d segments that something else keeps open", size(s.frag.LargestFree), len(s.frag.Segments)))
@@ -218,7 +238,7 @@ func fragmentation(s *subject) *Cause {
 	}
 	for _, x := range s.in.Settings {
 		if x.Survives != nil && *x.Survives && !x.Recorded {
-			c.Confidence = 0.95
+			c.Confidence += 0.1
 			c.Evidence = append(c.Evidence, Evidence{Text: "replayed with " + x.Conf + " the same requests are all served"})
 			break
 		}
@@ -273,7 +293,7 @@ func (s *subject) limitText() string {
 	switch {
 	case s.high == 0:
 		return "an unknown size"
-	case s.low == s.high:
+	case size(s.low).String() == size(s.high).String():
 		return size(s.low).String()
 	}
 	return fmt.Sprintf("between %v and %v", size(s.low), size(s.high))
@@ -288,7 +308,7 @@ func tooBig(s *subject) *Cause {
 	c.Evidence = append(c.Evidence, s.atEvent(s.need, "tensors in use take %v, and %v more was asked for; it may reserve %s", size(s.in.Moment.Allocated), size(s.fatal.Requested), s.limitText()))
 	switch {
 	case short > 0:
-	case !s.whole:
+	case !s.whole && s.doing != holders.Generation:
 		c.Evidence = append(c.Evidence, s.atEvent(0, "it had not come to the end of one step: what it needs in all is more than that"))
 	case s.in.Moment.Reserved-s.in.Moment.Allocated >= s.fatal.Rounded:
 		return nil // the bytes were there: fragmentation
@@ -303,6 +323,13 @@ func tooBig(s *subject) *Cause {
 		}
 	}
 	return c
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
 }
 
 // where names the code that asked at the moment under discussion.

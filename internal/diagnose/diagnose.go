@@ -27,7 +27,7 @@ type Input struct {
 	Holders  []Holder  `json:"holders"`  // largest first, at Moment
 	Moment   *Moment   `json:"moment"`   // null where the input has no timeline
 	Leaks    []Leak    `json:"leaks"`
-	Batch    *Batch    `json:"batch"` // null without --batch
+	Batch    *Batch    `json:"batch"`  // null without --batch
 	Advice   []string  `json:"advice"` // what to collect where the input does not suffice
 }
 
@@ -94,6 +94,11 @@ type Remedy struct {
 	Why       string            `json:"why"` // how the number was found, or why there is none
 	Change    map[string]string `json:"change"`
 	Framework string            `json:"-"` // whose change to show
+
+	risk int // to what is computed, by its level
+	// elsewhere is the place of the most likely cause among those that the
+	// remedy answers: 0 for what was made against it.
+	elsewhere int
 }
 
 // Cost is what a remedy costs.

@@ -8,6 +8,7 @@ import (
 
 	"vramscope/cachealloc"
 	"vramscope/internal/cause"
+	"vramscope/internal/holders"
 	"vramscope/internal/remedy"
 	"vramscope/replay"
 )
@@ -37,14 +38,28 @@ func (s *subject) findRemedies() {
 			add(r)
 		}
 	}
-	if len(s.in.Causes) == 0 && s.fatal == nil {
-		// Nothing failed: what would make room all the same.
+	if s.fatal == nil {
+		// Nothing failed: what would make room all the same, with its bytes.
 		for _, r := range remedy.ForCause(cause.TooBig) {
 			add(r)
 		}
+		s.in.Remedies = slices.DeleteFunc(s.in.Remedies, func(x Remedy) bool { return x.Saves == nil })
 	}
-	if r, ok := remedy.ByID("empty_cache"); ok {
+	if len(s.in.Leaks) > 0 {
+		r, _ := remedy.ByID("detach_losses")
 		add(r)
+	}
+	r, _ := remedy.ByID("empty_cache")
+	add(r)
+	primary := s.primary()
+	for i := range s.in.Remedies {
+		r, _ := remedy.ByID(s.in.Remedies[i].ID)
+		if s.in.Remedies[i].elsewhere = slices.Index(r.Causes, primary); s.in.Remedies[i].elsewhere < 0 {
+			s.in.Remedies[i].elsewhere = len(r.Causes)
+		}
+		if s.fatal == nil {
+			s.in.Remedies[i].elsewhere = 0
+		}
 	}
 	rank(s.in.Remedies)
 }
@@ -53,17 +68,25 @@ func (s *subject) findRemedies() {
 // measure cannot apply.
 func (s *subject) remedy(r *remedy.Remedy) (Remedy, bool) {
 	x := newRemedy(r, "pytorch")
-	if len(x.Change) == 0 {
+	if _, ok := r.Change("pytorch"); !ok || !s.applies(r) {
 		return x, false
 	}
 	switch r.ID {
 	case "micro_batch":
 		s.smallerBatch(&x)
+	case "no_grad":
+		x.Saves, x.AtMost, x.Basis = ptr(s.madeSince()), true, Estimated
+		x.Why = "what was made since the last step of training and is in use"
+	case "close_other_processes":
+		if s.o.Capacity > 0 && s.bound.ByDriver {
+			x.Saves, x.AtMost, x.Basis = ptr(max(s.o.Capacity-s.fatal.Reserved-s.bound.DriverFree-contextBytes, 0)), true, Estimated
+			x.Why = "the card's memory less what is free, and what this process and its context take"
+		}
 	case "empty_cache", "gc_collect":
 		x.Saves, x.Basis, x.Fits = ptr(int64(0)), Rule, ptr(false)
 		if s.fatal != nil && !s.simulated {
 			x.Basis = Replayed
-			x.Why = fmt.Sprintf("before it failed the allocator had released every free segment by itself; what is left free is inside segments in use")
+			x.Why = "before it failed the allocator had released every free segment by itself; what is left free is inside segments in use"
 		} else {
 			x.Why = "the allocator releases free segments by itself before it fails"
 		}
@@ -79,11 +102,32 @@ func (s *subject) remedy(r *remedy.Remedy) (Remedy, bool) {
 	return x, true
 }
 
+// applies reports whether a measure has anything to act on in this job, as far
+// as the recording tells.
+func (s *subject) applies(r *remedy.Remedy) bool {
+	switch {
+	case r.ID == "no_grad":
+		return s.doing == holders.Evaluation || s.doing == holders.Generation
+	case r.ID == "training_use_cache":
+		return s.doing != holders.Generation
+	case r.Answers(cause.Leak) && len(r.Causes) == 1:
+		return len(s.in.Leaks) > 0
+	}
+	// What acts on the logits or a cache alone needs some.
+	for _, c := range r.Saves.ActsOn {
+		if c != remedy.Logits && c != remedy.KVCache || s.amounts[c] > 0 {
+			return true
+		}
+	}
+	return len(r.Saves.ActsOn) == 0
+}
+
 // newRemedy fills in what the catalogue says, with the changes of a framework
 // family first.
 func newRemedy(r *remedy.Remedy, family string) Remedy {
 	x := Remedy{
 		ID: r.ID, Title: r.Title, Basis: Rule, Why: r.Saves.Text,
+		risk: slices.Index([]string{"none", "rounding", "changes_training", "quality"}, r.Risk.Level),
 		Cost: Cost{RelativeStepTime: r.Cost.RelativeStepTime, Note: r.Cost.Note}, Change: map[string]string{}, Framework: family,
 	}
 	for id, c := range r.Changes {
@@ -113,7 +157,7 @@ func (s *subject) replayedSetting(id string, x *Remedy) bool {
 			switch {
 			case set.DiesAt != nil && s.fatal != nil:
 				x.Why += fmt.Sprintf(": it still dies, at event %d", *set.DiesAt)
-			case set.Survives != nil && *set.Survives && x.Fits == nil:
+			case set.Survives != nil && *set.Survives && x.Fits == nil && s.fatal != nil:
 				x.Why += ": it gets past this failure; what comes later was not recorded"
 			}
 			for fw := range x.Change {
@@ -136,10 +180,12 @@ func (s *subject) replayedSetting(id string, x *Remedy) bool {
 // proven turns "survives to the end of the recording" into "makes it fit":
 // that takes a recording that shows a whole step and did not end in a failure.
 func (s *subject) proven(survives *bool) *bool {
-	if survives == nil || !*survives {
+	switch {
+	case s.fatal == nil:
+		return nil // it fits as it is
+	case survives == nil || !*survives:
 		return survives
-	}
-	if s.fatal != nil && !s.simulated && !s.whole {
+	case !s.simulated && (!s.whole || s.grows()):
 		return nil
 	}
 	return survives
@@ -147,16 +193,12 @@ func (s *subject) proven(survives *bool) *bool {
 
 // leakFix is the saving of what a leak holds.
 func (s *subject) leakFix(r *remedy.Remedy, x *Remedy) bool {
-	if !r.Answers(cause.Leak) || len(s.in.Leaks) == 0 {
+	if len(s.in.Leaks) == 0 || r.ID != "detach_losses" && r.ID != "del_outputs" {
 		return false
 	}
-	var sum, perStep int64
-	for _, l := range s.in.Leaks {
-		sum += l.Bytes
-		perStep += l.PerStep
-	}
-	x.Saves, x.Basis = ptr(sum), Replayed
-	x.Why = fmt.Sprintf("measured in this recording: %v each step", size(perStep))
+	sum := s.leakBytes
+	x.Saves, x.Basis = ptr(sum), Measured
+	x.Why = fmt.Sprintf("in this recording, %v each step", size(s.leakPerStep))
 	if short, ok := s.shortfall(); ok && s.fatal != nil {
 		x.Fits = ptr(sum >= short)
 	}
@@ -171,7 +213,9 @@ func (s *subject) smallerBatch(x *Remedy) {
 	if b := s.in.Batch; b != nil && b.Largest > 0 && b.Largest < b.Recorded {
 		p = nil
 		x.Saves = ptr(s.unlimitedPeak() - b.Peak)
-		x.Fits = ptr(true)
+		if s.fatal != nil {
+			x.Fits = ptr(true)
+		}
 		x.Why = fmt.Sprintf("micro-batch %d instead of %d: %v reserved; %s", b.Largest, b.Recorded, size(b.Peak), b.How)
 		if b.UpperBound {
 			x.Fits = nil
@@ -194,7 +238,7 @@ func (s *subject) smallerBatch(x *Remedy) {
 	if s.low > 0 {
 		if out.PeakReserved > s.high {
 			x.Fits = ptr(false)
-		} else if out.PeakReserved <= s.low && s.whole {
+		} else if out.PeakReserved <= s.low && s.whole && s.fatal != nil && !s.grows() {
 			x.Fits = ptr(true)
 		}
 	}
@@ -222,7 +266,7 @@ func (s *subject) atMost(r *remedy.Remedy, x *Remedy) {
 	if f, found := remedy.LookupFormula(r.Saves.Formula); found {
 		formula = f.Text
 	}
-	x.Why = fmt.Sprintf("at most, of what is in use at the %s: %s", strings.ReplaceAll(s.moment, "_", " "), formula)
+	x.Why = fmt.Sprintf("%s of what is in use at the %s", formula, strings.ReplaceAll(s.moment, "_", " "))
 	if short, known := s.shortfall(); known && s.fatal != nil {
 		if int64(bound) < short {
 			x.Fits = ptr(false)
@@ -230,44 +274,63 @@ func (s *subject) atMost(r *remedy.Remedy, x *Remedy) {
 	}
 }
 
-// rank puts what makes it fit first, then what may, then what does not; within
-// each the cheaper first, then what saves more.
+// rank puts what makes it fit first, then what may, then what does not. Within
+// each, the answers to the most likely cause come first, then what was replayed
+// before what is only bounded, then the cheaper, then the less risky, then what
+// saves more.
 func rank(list []Remedy) {
-	class := func(x *Remedy) int {
-		switch {
-		case x.Fits != nil && *x.Fits:
-			return 0
-		case x.Fits == nil && (x.Saves == nil || *x.Saves > 0):
-			return 1
-		}
-		return 2
-	}
-	cost := func(x *Remedy) float64 {
-		if x.Cost.RelativeStepTime != nil {
-			return *x.Cost.RelativeStepTime
-		}
-		return 1.15 // no number: between a change for free and recomputation
-	}
-	saves := func(x *Remedy) int64 {
-		if x.Saves == nil {
-			return -1
-		}
-		return *x.Saves
-	}
 	slices.SortStableFunc(list, func(a, b Remedy) int {
-		known := func(x *Remedy) int {
-			if x.Saves == nil {
-				return 1
-			}
-			return 0
-		}
 		return cmp.Or(
-			cmp.Compare(class(&a), class(&b)),
-			cmp.Compare(known(&a), known(&b)),
-			cmp.Compare(cost(&a), cost(&b)),
-			-cmp.Compare(saves(&a), saves(&b)),
+			cmp.Compare(a.class(), b.class()),
+			cmp.Compare(a.elsewhere, b.elsewhere),
+			cmp.Compare(a.strength(), b.strength()),
+			cmp.Compare(a.costStep(), b.costStep()),
+			cmp.Compare(a.risk, b.risk),
+			-cmp.Compare(a.savesOr(0), b.savesOr(0)),
 		)
 	})
+}
+
+func (x *Remedy) class() int {
+	switch {
+	case x.Fits != nil && *x.Fits:
+		return 0
+	case x.Fits == nil && x.savesOr(1) > 0:
+		return 1
+	}
+	return 2
+}
+
+// strength orders by how well the saving is known.
+func (x *Remedy) strength() int {
+	switch {
+	case x.Saves == nil:
+		return 2
+	case x.AtMost:
+		return 1
+	}
+	return 0
+}
+
+// costStep is the cost in coarse steps: free, a few percent, more. What has no
+// honest number counts as a few percent.
+func (x *Remedy) costStep() int {
+	switch t := x.Cost.RelativeStepTime; {
+	case t == nil:
+		return 1
+	case *t <= 1.02:
+		return 0
+	case *t <= 1.15:
+		return 1
+	}
+	return 2
+}
+
+func (x *Remedy) savesOr(unknown int64) int64 {
+	if x.Saves == nil {
+		return unknown
+	}
+	return *x.Saves
 }
 
 // summarize writes the sentence that people read first.
@@ -279,14 +342,21 @@ func (s *subject) summarize() {
 	}
 	switch {
 	case s.fatal != nil && s.simulated:
-		s.in.Summary = fmt.Sprintf("The recorded job lives, but under a limit of %v it would die in the %s: a request of %v with %v in use.",
-			size(s.o.Limit), m.Phase, size(s.fatal.Requested), size(m.Allocated))
+		s.in.Summary = fmt.Sprintf("The recorded job lives, but under a limit of %v it would die %s: a request of %v with %v in use.",
+			size(s.o.Limit), during(s.doing), size(s.fatal.Requested), size(m.Allocated))
 	case s.fatal != nil:
-		s.in.Summary = fmt.Sprintf("Out of memory in the %s: %v was asked for with %v in use and %v reserved; it may reserve %s.",
-			orUnknown(m.Phase), size(s.fatal.Requested), size(m.Allocated), size(m.Reserved), s.limitText())
+		s.in.Summary = fmt.Sprintf("Out of memory %s: %v was asked for with %v in use and %v reserved; it may reserve %s.",
+			during(s.doing), size(s.fatal.Requested), size(m.Allocated), size(m.Reserved), s.limitText())
 	default:
-		s.in.Summary = fmt.Sprintf("Nothing was refused for good. At its peak, in the %s, %v were in use and at most %v reserved.",
-			orUnknown(m.Phase), size(m.Allocated), size(s.a.Outcome.PeakReserved))
+		s.in.Summary = fmt.Sprintf("Nothing was refused for good. At its peak, %s, %v were in use and at most %v reserved.",
+			during(s.doing), size(m.Allocated), size(s.a.Outcome.PeakReserved))
+	}
+	if s.fatal == nil && s.o.Limit > 0 {
+		if spare := s.o.Limit - s.a.Outcome.PeakReserved; spare >= 0 {
+			s.in.Summary += fmt.Sprintf(" Under %v that leaves %v.", size(s.o.Limit), size(spare))
+		} else {
+			s.in.Summary += fmt.Sprintf(" Under %v it lives too, since the allocator then gives cached memory back.", size(s.o.Limit))
+		}
 	}
 	if n := len(s.in.Failures); n > 0 && (s.fatal == nil || n > 1) {
 		if s.fatal != nil {
@@ -306,9 +376,19 @@ func (s *subject) summarize() {
 	}
 }
 
-func orUnknown(phase string) string {
-	if phase == "" {
-		return "program"
+// during names what the program was doing.
+func during(k holders.PhaseKind) string {
+	switch k {
+	case holders.Forward, holders.Backward:
+		return "in a " + k.String() + " pass"
+	case holders.Attempt:
+		return "in a forward pass"
+	case holders.Optimizer:
+		return "in an " + k.String()
+	case holders.Saving:
+		return "while the state was copied or saved"
+	case holders.Other, holders.Teardown:
+		return "outside of training steps"
 	}
-	return phase
+	return "during " + k.String()
 }

@@ -63,7 +63,12 @@ func (s *subject) trySetting(x *Setting, set *cachealloc.Settings, base *replay.
 		if free, err = s.unlimited(set); err != nil {
 			return err
 		}
-		if free.Fits() {
+		if set.GCThreshold > 0 { // under a limit: so must be what it is compared with
+			if base, err = s.p.Run(s.ctx, replay.Scenario{Settings: &s.p.Recorded, Version: s.o.Version, Limit: s.high}); err != nil {
+				return err
+			}
+		}
+		if free.Fits() && base.Fits() {
 			x.Saves = ptr(base.PeakReserved - free.PeakReserved)
 		}
 	}

@@ -1,8 +1,10 @@
 package diagnose
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"vramscope/bytesize"
 	"vramscope/cachealloc"
@@ -41,10 +43,13 @@ type subject struct {
 	at        int             // the event under discussion
 	moment    string
 	frag      *holders.Fragmentation
-	need      int64 // bytes in use there, with the refused request
-	amounts   map[remedy.Category]bytesize.Size
-	whole     bool // the recording holds a complete step
+	need      int64                             // bytes in use there, with the refused request
+	amounts   map[remedy.Category]bytesize.Size // what is not known is missing
+	whole     bool                              // the recording holds a complete step
+	doing     holders.PhaseKind
 	in        *Input
+
+	leakPerStep, leakBytes int64
 }
 
 // Snapshot diagnoses a recording.
@@ -172,9 +177,8 @@ func (s *subject) lookAround() error {
 			s.in.Holders = append(s.in.Holders, Holder{Holder: h.Name, Category: h.Category.String(), Bytes: h.Bytes, Blocks: h.Blocks, Why: h.Rule.String()})
 		}
 	}
-	if ph, ok := s.a.PhaseOf(s.at); ok {
-		m.Phase = ph.Kind.String()
-	}
+	s.doing = s.activity()
+	m.Phase = s.doing.String()
 	if !s.simulated {
 		// The recorded run was replayed to the byte up to here.
 		f, err := s.a.Fragmentation(s.ctx, s.at)
@@ -191,27 +195,83 @@ func (s *subject) lookAround() error {
 	if s.fatal != nil {
 		s.need += s.fatal.Rounded
 	}
-	s.amounts = map[remedy.Category]bytesize.Size{
-		remedy.Parameters:     bytesize.Size(m.ByCategory[holders.Parameter.String()]),
-		remedy.Gradients:      bytesize.Size(m.ByCategory[holders.Gradient.String()]),
-		remedy.OptimizerState: bytesize.Size(m.ByCategory[holders.OptimizerState.String()]),
-		remedy.Activations:    bytesize.Size(m.ByCategory[holders.Activation.String()]),
-		remedy.Input:          bytesize.Size(m.ByCategory[holders.Input.String()]),
-		remedy.Temporary:      bytesize.Size(m.ByCategory[holders.Temporary.String()]),
-		remedy.Workspace:      bytesize.Size(m.ByCategory[holders.Workspace.String()]),
-		remedy.Fragmentation:  bytesize.Size(max(m.Reserved-m.Allocated, 0)),
+	s.amounts = map[remedy.Category]bytesize.Size{remedy.Fragmentation: size(max(m.Reserved-m.Allocated, 0))}
+	for c, name := range map[remedy.Category]holders.Category{
+		remedy.Parameters: holders.Parameter, remedy.Gradients: holders.Gradient, remedy.OptimizerState: holders.OptimizerState,
+		remedy.Activations: holders.Activation, remedy.Input: holders.Input, remedy.Temporary: holders.Temporary, remedy.Workspace: holders.Workspace,
+	} {
+		// Before the first step has ended, nothing of a kind means that it
+		// has not come yet.
+		if n := m.ByCategory[name.String()]; n > 0 || s.whole {
+			s.amounts[c] = size(n)
+		}
 	}
 	if l, ok := s.a.Logits(s.at); ok {
-		s.amounts[remedy.Logits] = bytesize.Size(l.Bytes)
+		s.amounts[remedy.Logits] = size(l.Bytes)
 	}
-	for _, l := range s.a.Leaks() {
-		leak := Leak{Holder: l.Line, PerStep: int64(l.BytesPerStep), Bytes: l.Bytes}
-		if s.low > 0 && l.BytesPerStep > 0 {
-			leak.StepsToFull = ptr(l.StepsLeft(s.low, s.a.Outcome.PeakReserved))
-		}
-		s.in.Leaks = append(s.in.Leaks, leak)
+	if n := s.heldBy(cacheFiles); n > 0 {
+		s.amounts[remedy.KVCache] = size(n)
 	}
+	s.leaks()
 	return nil
+}
+
+// heldBy returns the bytes in use that code in these files asked for.
+func (s *subject) heldBy(files []string) (sum int64) {
+	known := map[trace.StackID]bool{}
+	for i := range s.a.Live(s.at) {
+		id := s.a.Stack(i)
+		in, seen := known[id]
+		if !seen {
+			in = inFile(s.p.Trace, id, files)
+			known[id] = in
+		}
+		if in {
+			sum += s.a.Allocated[i]
+		}
+	}
+	return sum
+}
+
+// madeSince returns the bytes in use that were made after the last complete
+// step of training.
+func (s *subject) madeSince() (sum int64) {
+	last := 0
+	for i := range s.a.Steps {
+		if s.a.Steps[i].Complete {
+			last = s.a.Steps[i].End
+		}
+	}
+	for i := range s.a.Live(s.at) {
+		if int(s.p.Requests[i].Event) >= last {
+			sum += s.a.Allocated[i]
+		}
+	}
+	return sum
+}
+
+// leaks lists what grows, one entry a line of code.
+func (s *subject) leaks() {
+	index := map[string]int{}
+	for _, l := range s.a.Leaks() {
+		i, ok := index[l.Line]
+		if !ok {
+			i = len(s.in.Leaks)
+			index[l.Line] = i
+			s.in.Leaks = append(s.in.Leaks, Leak{Holder: l.Line})
+		}
+		s.in.Leaks[i].PerStep += int64(l.BytesPerStep)
+		s.in.Leaks[i].Bytes += l.Bytes
+		s.leakPerStep += int64(l.BytesPerStep)
+		s.leakBytes += l.Bytes
+	}
+	slices.SortStableFunc(s.in.Leaks, func(a, b Leak) int { return -cmp.Compare(a.Bytes, b.Bytes) })
+	if s.low > 0 && s.leakPerStep > 0 && s.fatal == nil {
+		left := max((s.low-s.a.Outcome.PeakReserved)/s.leakPerStep, 0)
+		for i := range s.in.Leaks {
+			s.in.Leaks[i].StepsToFull = ptr(left)
+		}
+	}
 }
 
 // survives replays under a scenario at the least and the most that the limit
