@@ -32,14 +32,15 @@ type Analysis struct {
 	// Rules that decided each request's category.
 	Rules []Rule
 
-	sites  []Site  // by stack
-	phase  []int32 // by request: index in Phases, -1 for preexisting ones
-	stacks []trace.StackID
-	// reserved bytes at the end of each phase's events, and the most in it.
-	phasePeak []phasePeak
-	teardown  int32 // first event after the last step
+	sites     []Site          // by stack
+	stacks    []trace.StackID // by request: that of its birth
+	phase     []int32         // by request: index in Phases, -1 for preexisting ones
+	phasePeak []phasePeak     // by phase
+	dying     int32           // first of the refused requests that end the program
+	teardown  int32           // first event after the last request or step
 }
 
+// phasePeak is the most memory of a phase.
 type phasePeak struct{ allocated, reserved int64 }
 
 // Analyze replays the program once and attributes its requests. The error is

@@ -6,8 +6,9 @@ import "vramscope/trace"
 type passBounds struct {
 	backward, backwardEnd int32 // events
 	optimizer, end        int32 // of its step
-	next                  int32 // the backward after it, or the end of the steps
+	next                  int32 // the backward after it, or the program's last request
 	firstModule           int32 // event of the first request inside a module
+	last                  bool  // no backward follows
 }
 
 // categorize finds the rule of each request from where it was born and where
@@ -51,6 +52,8 @@ func (a *Analysis) categorize() {
 			}
 		case ph.Kind == Attempt && !alive && site.role == roleForward:
 			a.Rules[i] = ruleAttempt
+		case (ph.Kind == Evaluation || ph.Kind == Generation) && alive && diedIn(a, ph):
+			a.Rules[i] = ruleBetweenOpen
 		case ph.Step < 0 && alive:
 			a.Rules[i] = ruleBetweenStays
 		case ph.Step < 0:
@@ -77,6 +80,12 @@ func (a *Analysis) categorize() {
 	}
 	a.keptWorkspaces(kept)
 	a.categorizePreexisting()
+}
+
+// diedIn reports whether the program's last request was refused in a phase.
+func diedIn(a *Analysis, ph *Phase) bool {
+	n := len(a.Program.Requests)
+	return a.endsRefused() && int(a.Program.Requests[n-1].Event) >= ph.First && int(a.Program.Requests[n-1].Event) < ph.End
 }
 
 func setupRule(free, start int32, alive bool) Rule {
@@ -119,13 +128,13 @@ func forwardRule(event, free int32, b *passBounds, site *Site, alive, open bool)
 			return ruleForwardScratch
 		}
 		return ruleForwardFreed
-	case site.role == roleUser && event < b.firstModule && (!alive || open || b.last()):
+	case site.role == roleUser && event < b.firstModule && (!alive || open || b.last):
 		return ruleInput
 	case open:
 		return ruleForwardOpen
 	case free >= 0 && free < b.backwardEnd:
 		return ruleForwardSaved
-	case free >= 0 && free < b.next || b.last() && site.role == roleUser:
+	case free >= 0 && free < b.next || b.last && site.role == roleUser:
 		return ruleForwardOutput
 	case !alive:
 		return ruleForwardOutput
@@ -156,9 +165,6 @@ func backwardRule(free int32, b *passBounds, site *Site, alive, open, sized, fir
 	return ruleBackwardStays
 }
 
-// last reports whether no backward follows the pass.
-func (b *passBounds) last() bool { return b.next <= b.end }
-
 // bounds collects the events that the rules compare lifetimes with.
 func (a *Analysis) bounds() [][]passBounds {
 	out := make([][]passBounds, len(a.Steps))
@@ -171,6 +177,7 @@ func (a *Analysis) bounds() [][]passBounds {
 			out[i][j] = passBounds{
 				backward: int32(p.Backward.First), backwardEnd: int32(p.Backward.End),
 				optimizer: int32(s.Optimizer.First), end: int32(s.End), next: next, firstModule: int32(p.Forward.End),
+				last: next == a.teardown,
 			}
 			next = int32(p.Backward.First)
 		}

@@ -71,6 +71,7 @@ const (
 	ruleOptimizerStays
 	ruleOptimizerFreed
 	ruleAttempt
+	ruleBetweenOpen
 	ruleBetweenFreed
 	ruleBetweenStays
 	numRules
@@ -115,6 +116,7 @@ var rules = [numRules]struct {
 	ruleOptimizerStays:       {OptimizerState, "born in an optimizer step and alive in the following steps"},
 	ruleOptimizerFreed:       {Temporary, "born and freed in the same optimizer step"},
 	ruleAttempt:              {Activation, "born in a forward pass that a refused request ended"},
+	ruleBetweenOpen:          {Activation, "born in a pass that training does not make, alive where the program died"},
 	ruleBetweenFreed:         {Temporary, "born and freed outside of training steps"},
 	ruleBetweenStays:         {Unknown, "born outside of training steps, and kept"},
 }

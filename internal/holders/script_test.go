@@ -30,6 +30,13 @@ var (
 		{Function: "forward", File: "/home/u/model.py", Line: 20},
 		{Function: "main", File: "/home/u/train.py", Line: 30},
 	}
+	inEvaluation = []trace.Frame{
+		{Function: "_conv_forward", File: "/usr/lib/python3/dist-packages/torch/nn/modules/conv.py", Line: 5},
+		{Function: "forward", File: "/usr/lib/python3/dist-packages/torch/nn/modules/conv.py", Line: 10},
+		{Function: "forward", File: "/home/u/model.py", Line: 20},
+		{Function: "evaluate", File: "/home/u/train.py", Line: 70},
+		{Function: "main", File: "/home/u/train.py", Line: 36},
+	}
 	inMain      = []trace.Frame{{Function: "main", File: "/home/u/train.py", Line: 29}}
 	inLoss      = []trace.Frame{{Function: "cross_entropy", File: "site-packages/torch/nn/functional.py", Line: 5}, {Function: "main", File: "/home/u/train.py", Line: 31}}
 	inLoad      = []trace.Frame{{Function: "convert", File: "site-packages/torch/nn/modules/module.py", Line: 1}, {Function: "to", File: "site-packages/torch/nn/modules/module.py", Line: 2}, {Function: "main", File: "/home/u/train.py", Line: 9}}
@@ -169,9 +176,18 @@ func (tr training) record(t testing.TB) *Analysis {
 		}
 		if tr.evaluate > 0 && (step+1)%tr.evaluate == 0 {
 			x := s.alloc(act, inMain)
-			h := s.alloc(4*act, inModule)
+			h := s.alloc(4*act, inEvaluation)
+			if tr.dieIn == "evaluation" && step == tr.steps-1 {
+				s.refuse(9*act, inEvaluation)
+				break
+			}
 			s.free(inMain, x)
 			s.free(inMain, h)
+			if tr.dieIn == "forward after evaluation" && step == tr.steps-1 {
+				s.alloc(act, inMain)
+				s.alloc(2*act, inModule)
+				s.refuse(2*act, inModule)
+			}
 		}
 	}
 	return s.analyze(t)

@@ -78,6 +78,10 @@ type Site struct {
 	// of torch itself only if there is no other; -1 if there is none.
 	Module int32
 
+	// entry numbers the way into the outermost module: the calls outside of
+	// it, -1 for a stack that is in none. Training and evaluation enter the
+	// same model on different ways.
+	entry     int32
 	role      role
 	recompute bool // a module's forward inside backward
 	scratch   bool // a library call that asks for workspaces
@@ -156,8 +160,25 @@ func sitesOf(s *trace.Stacks) []Site {
 		notes[i].forward = notes[i].kind != nativeFrame && defines[s.Frame(trace.FrameID(i)).File]
 	}
 	sites := make([]Site, s.Len())
+	entries := map[string]int32{}
+	var way []byte
 	for id := range sites {
-		sites[id] = siteOf(s.Calls(trace.StackID(id)), notes)
+		calls := s.Calls(trace.StackID(id))
+		sites[id] = siteOf(calls, notes)
+		sites[id].entry = -1
+		i := len(calls) - 1
+		for way = way[:0]; i >= 0 && !notes[calls[i]].module; i-- {
+			way = append(way, byte(calls[i]), byte(calls[i]>>8), byte(calls[i]>>16), byte(calls[i]>>24))
+		}
+		if i < 0 {
+			continue
+		}
+		n, ok := entries[string(way)]
+		if !ok {
+			n = int32(len(entries))
+			entries[string(way)] = n
+		}
+		sites[id].entry = n
 	}
 	return sites
 }

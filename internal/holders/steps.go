@@ -84,6 +84,10 @@ func (a *Analysis) findSteps() {
 	for i := range a.phase {
 		a.phase[i] = -1
 	}
+	a.dying = int32(len(a.Program.Requests))
+	for a.dying > 0 && a.refused(int(a.dying)-1) {
+		a.dying--
+	}
 	a.pair(runs)
 	a.fillPhases()
 }
@@ -269,16 +273,17 @@ func (a *Analysis) pair(runs []run) {
 	end := int(last.end)
 	if last.class == forwardRun && a.endsRefused() && (len(a.Steps) > 0 || step != nil || a.entersModule(last)) {
 		// A forward pass that died, of the step under way or of a new one.
-		first := int(a.openForwardStart(last))
 		if step != nil && !haveOptimizer {
 			flush(step.last(), true)
 		}
-		if step == nil {
-			step = &Step{First: first}
+		if first := int(a.openForwardStart(last)); first >= 0 {
+			if step == nil {
+				step = &Step{First: first}
+			}
+			step.Passes = append(step.Passes, Pass{Span{first, end}, Span{end, end}})
+			step.Optimizer = Span{end, end}
+			flush(end, false)
 		}
-		step.Passes = append(step.Passes, Pass{Span{first, end}, Span{end, end}})
-		step.Optimizer = Span{end, end}
-		flush(end, false)
 	}
 	if step != nil {
 		// The recording ends in or after a backward: complete unless a
@@ -328,24 +333,59 @@ func (a *Analysis) forwardStart(r run, runs []run, i int) int32 {
 	return req[a.backUp(r, start, r.end)].Event
 }
 
-// openForwardStart is forwardStart for a run in which the recording ends.
+// openForwardStart is forwardStart for a run in which the recording ends, -1 if
+// that is no training: where steps are known, the model was entered on a way
+// that no forward pass of theirs took.
 func (a *Analysis) openForwardStart(r run) int32 {
 	req := a.Program.Requests
-	// Begin after the last refusal that the program survived.
-	from := r.from
-	for q := r.to - 1; q > r.from; q-- {
-		if a.refused(int(q)) && !a.refused(int(q-1)) && q < r.to-1 && a.startsAnew(q+1) {
-			from = q + 1
+	known := a.trainingEntries()
+	from := r.to // what is entered as in training
+	for q := r.to - 1; q >= r.from; q-- {
+		e := a.sites[a.stacks[q]].entry
+		if e >= 0 && known != nil && !known[e] {
 			break
 		}
+		// An earlier attempt ends with a refusal that the program survived,
+		// and the next begins outside of the model.
+		if q < a.dying && a.refused(int(q)) && a.sites[a.stacks[q+1]].role == roleUser {
+			break
+		}
+		if e >= 0 {
+			from = q
+		}
 	}
-	r.from = from
-	return req[a.backUp(r, a.firstModule(r), int32(a.Program.Device.Events.Len()))].Event
+	if from == r.to && known != nil {
+		return -1
+	}
+	if from < r.to {
+		return req[a.backUp(r, from, int32(a.Program.Device.Events.Len()))].Event
+	}
+	return req[a.firstModule(r)].Event
 }
 
-// startsAnew reports whether request q is made outside of a module, as the
-// first of an attempt is.
-func (a *Analysis) startsAnew(q int32) bool { return a.sites[a.stacks[q]].role == roleUser }
+// trainingEntries are the ways into the model of complete forward passes, nil
+// where there is none.
+func (a *Analysis) trainingEntries() map[int32]bool {
+	var known map[int32]bool
+	req := a.Program.Requests
+	for i := range a.Steps {
+		if !a.Steps[i].Complete {
+			continue
+		}
+		for _, p := range a.Steps[i].Passes {
+			first := sort.Search(len(req), func(i int) bool { return int(req[i].Event) >= p.Forward.First })
+			for q := first; q < len(req) && int(req[q].Event) < p.Forward.End; q++ {
+				if e := a.sites[a.stacks[q]].entry; e >= 0 {
+					if known == nil {
+						known = map[int32]bool{}
+					}
+					known[e] = true
+				}
+			}
+		}
+	}
+	return known
+}
 
 // firstModule returns the first request of a run inside a module, or the
 // first that is no part of building the model, or the first.
@@ -480,7 +520,7 @@ func (a *Analysis) fillGap(first, end int, setup bool, add func(PhaseKind, int, 
 		case roleLoad:
 			k = Loading
 		}
-		if a.refused(q) {
+		if a.refused(q) && q < int(a.dying) {
 			k = Attempt
 		}
 		if k == Loading && setup {

@@ -45,6 +45,10 @@ func TestSteps(t *testing.T) {
 			"-1: setup\n0: forward backward forward backward optimizer step\n1: forward backward forward"},
 		{"dies in forward", training{steps: 2, dieIn: "forward"}, "-1: setup\n0: forward backward optimizer step\n1: forward"},
 		{"dies in backward", training{steps: 2, dieIn: "backward"}, "-1: setup\n0: forward backward optimizer step\n1: forward backward"},
+		{"dies in evaluation", training{steps: 2, evaluate: 1, dieIn: "evaluation"},
+			"-1: setup\n0: forward backward optimizer step\n-1: evaluation\n1: forward backward optimizer step\n-1: evaluation"},
+		{"dies after evaluation", training{steps: 2, evaluate: 2, dieIn: "forward after evaluation"},
+			"-1: setup\n0: forward backward optimizer step\n1: forward backward optimizer step\n-1: evaluation\n2: forward"},
 		{"dies in the first forward", training{steps: 1, dieIn: "forward"}, "-1: setup\n0: forward"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -59,7 +63,7 @@ func TestSteps(t *testing.T) {
 				}
 			}
 			for i, s := range a.Steps {
-				if want := tc.training.dieIn == "" || i < len(a.Steps)-1; s.Complete != want {
+				if want := tc.training.dieIn == "" || tc.training.dieIn == "evaluation" || i < len(a.Steps)-1; s.Complete != want {
 					t.Errorf("step %d: complete is %v", i, s.Complete)
 				}
 			}
@@ -92,6 +96,9 @@ func TestCategoriesOfScripts(t *testing.T) {
 			Activation: 3 * (4*mib + 4), Input: 3 * mib, Workspace: 9 * mib, Temporary: 3 * 2 * mib}},
 		{"dies in forward", training{steps: 1, dieIn: "forward"}, map[Category]int64{
 			Parameter: parameters, Activation: 2 * mib, Input: mib, Workspace: 3 * mib, Unknown: 9 * mib}},
+		{"dies in evaluation", training{steps: 1, evaluate: 1, dieIn: "evaluation"}, map[Category]int64{
+			Parameter: parameters, Gradient: parameters, OptimizerState: 2 * parameters,
+			Activation: 4*mib + 4 + 5*mib, Input: mib, Workspace: 3 * mib, Temporary: 2*mib + layer1, Unknown: 9 * mib}},
 		{"dies in backward", training{steps: 1, dieIn: "backward"}, map[Category]int64{
 			Parameter: parameters, Gradient: layer1, Activation: 4*mib + 4, Input: mib, Workspace: 3 * mib, Temporary: 2 * mib, Unknown: 9 * mib}},
 	} {
