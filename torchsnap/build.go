@@ -16,6 +16,7 @@ type builder struct {
 	segments []segment
 	pools    map[trace.Pool]uint16
 	labels   map[pickle.Value]trace.LabelID
+	rings    map[int]ring // by ordinal
 
 	// The last label of each kind: they hardly change.
 	compile, metadata struct {

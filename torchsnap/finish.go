@@ -84,6 +84,13 @@ func (b *builder) finish(root pickle.Value) (*trace.Trace, error) {
 			return 0
 		})
 	}
+	for i := range devices {
+		if r, ok := b.rings[devices[i].Ordinal]; ok {
+			devices[i].RingSize, devices[i].Overflowed = r.size, r.overflowed
+		} else if r, ok := b.rings[allDevices]; ok {
+			devices[i].RingSize, devices[i].Overflowed = r.size, r.overflowed
+		}
+	}
 	b.trace.Devices = devices
 	numberTracebacks(devices, objects)
 	return b.trace, nil

@@ -93,6 +93,7 @@ func Read(r io.Reader, opts *Options) (*trace.Trace, error) {
 		trace:  &trace.Trace{Pools: []trace.Pool{{}}},
 		pools:  map[trace.Pool]uint16{},
 		labels: map[pickle.Value]trace.LabelID{},
+		rings:  map[int]ring{},
 	}
 	b.d = pickle.NewDecoder(plain, b, pickle.Limits{Bytes: o.MaxBytes, Memory: o.MaxMemory}, words)
 	root, err := b.d.Decode()

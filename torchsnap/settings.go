@@ -55,8 +55,13 @@ func (b *builder) settings(v pickle.Value) error {
 			s.HasGraphStreamReuse, s.GraphStreamReuse = true, isTrue(v)
 		case keyRoundup:
 			s.RoundupDivisions, err = b.roundup(v)
-		case keyRingSize, keyOverflowed:
-			// finish gives them to the devices.
+		case keyRingSize:
+			b.eachDevice(v, func(r *ring, v pickle.Value) {
+				r.size, _ = b.d.Int(v)
+				r.size = max(r.size, 0)
+			})
+		case keyOverflowed:
+			b.eachDevice(v, func(r *ring, v pickle.Value) { r.overflowed = isTrue(v) })
 		default:
 			s.UnknownKeys = append(s.UnknownKeys, key)
 		}
@@ -83,6 +88,46 @@ func (b *builder) roundup(v pickle.Value) (map[int64]int64, error) {
 		}
 	}
 	return out, nil
+}
+
+// ring is what the recorder says of itself, from PyTorch 2.12 on
+// (pytorch#179276).
+type ring struct {
+	size       int64
+	overflowed bool
+}
+
+const allDevices = -1
+
+// eachDevice reads a setting that is one value for all devices, a list by
+// ordinal, or a dict: the viewer reads the first, the pull request says "per
+// device", and no released file was at hand.
+func (b *builder) eachDevice(v pickle.Value, set func(*ring, pickle.Value)) {
+	one := func(ordinal int, v pickle.Value) {
+		r := b.rings[ordinal]
+		set(&r, v)
+		b.rings[ordinal] = r
+	}
+	items := b.d.Items(v)
+	switch v.Kind() {
+	case pickle.List:
+		for i, v := range items[:min(len(items), maxDevices)] {
+			one(i, v)
+		}
+	case pickle.Dict:
+		for i := 0; i+1 < len(items) && i < 2*maxDevices; i += 2 {
+			n, ok := b.d.Int(items[i])
+			if !ok {
+				var err error
+				if n, err = strconv.ParseInt(b.text(items[i]), 10, 32); err != nil {
+					continue
+				}
+			}
+			one(int(n), items[i+1])
+		}
+	default:
+		one(allDevices, v)
+	}
 }
 
 func isTrue(v pickle.Value) bool {

@@ -128,3 +128,6 @@ func (l *Labels) Intern(text string) LabelID {
 	l.index[text] = id
 	return id
 }
+
+// Len returns the number of labels, the empty one included.
+func (l *Labels) Len() int { return len(l.text) + 1 }
