@@ -13,6 +13,7 @@ import (
 
 	"vramscope/bytesize"
 	"vramscope/replay"
+	"vramscope/trace"
 )
 
 var (
@@ -79,33 +80,63 @@ func TestKnownSums(t *testing.T) {
 		if !k.small {
 			continue
 		}
+		t.Run(k.recording, func(t *testing.T) { checkSums(t, recorded(t, k.recording), m[k.model], k.states, k.steps) })
+	}
+}
+
+// TestKnownSumsWithoutHints takes the hints away that an older PyTorch, or
+// context="alloc", does not record: named regions, and the stacks of frees.
+func TestKnownSumsWithoutHints(t *testing.T) {
+	m := models(t)
+	for _, k := range known {
+		if !k.small {
+			continue
+		}
 		t.Run(k.recording, func(t *testing.T) {
-			a := recorded(t, k.recording)
-			mod := m[k.model]
-			complete := 0
-			for _, s := range a.Steps {
-				if s.Complete {
-					complete++
+			p := recorded(t, k.recording).Program
+			e := &p.Device.Events
+			p.Trace.Annotations = nil
+			born := map[uint64]int{}
+			for i, act := range e.Action {
+				switch act {
+				case trace.Alloc:
+					born[e.Addr[i]] = i
+				case trace.FreeRequested, trace.FreeCompleted:
+					e.Stack[i] = 0
+					if b, ok := born[e.Addr[i]]; ok {
+						e.Stack[i] = e.Stack[b]
+					}
 				}
 			}
-			if complete != k.steps {
-				t.Errorf("%d complete steps, want %d", complete, k.steps)
-			}
-			if b, n := a.sum(Parameter, -1); b != mod.ParameterBytes+mod.BufferBytes || n != mod.Parameters+mod.Buffers {
-				t.Errorf("parameters and buffers: %d bytes in %d blocks, want %d in %d", b, n, mod.ParameterBytes+mod.BufferBytes, mod.Parameters+mod.Buffers)
-			}
-			for s := range a.Steps {
-				if !a.Steps[s].Complete {
-					continue
-				}
-				if b, n := a.sum(Gradient, s); b != mod.ParameterBytes || n != mod.Parameters {
-					t.Errorf("step %d: gradients of %d bytes in %d blocks, want %d in %d", s, b, n, mod.ParameterBytes, mod.Parameters)
-				}
-			}
-			if b, _ := a.sum(OptimizerState, -1); b != k.states*mod.ParameterBytes {
-				t.Errorf("optimizer state: %d bytes, want %d times %d", b, k.states, mod.ParameterBytes)
-			}
+			checkSums(t, analyze(t, replay.Compile(p.Trace, p.Device)), m[k.model], k.states, k.steps)
 		})
+	}
+}
+
+func checkSums(t *testing.T, a *Analysis, mod model, states int64, steps int) {
+	t.Helper()
+	complete := 0
+	for _, s := range a.Steps {
+		if s.Complete {
+			complete++
+		}
+	}
+	if complete != steps {
+		t.Errorf("%d complete steps, want %d", complete, steps)
+	}
+	if b, n := a.sum(Parameter, -1); b != mod.ParameterBytes+mod.BufferBytes || n != mod.Parameters+mod.Buffers {
+		t.Errorf("parameters and buffers: %d bytes in %d blocks, want %d in %d", b, n, mod.ParameterBytes+mod.BufferBytes, mod.Parameters+mod.Buffers)
+	}
+	for s := range a.Steps {
+		if !a.Steps[s].Complete {
+			continue
+		}
+		if b, n := a.sum(Gradient, s); b != mod.ParameterBytes || n != mod.Parameters {
+			t.Errorf("step %d: gradients of %d bytes in %d blocks, want %d in %d", s, b, n, mod.ParameterBytes, mod.Parameters)
+		}
+	}
+	if b, _ := a.sum(OptimizerState, -1); b != states*mod.ParameterBytes {
+		t.Errorf("optimizer state: %d bytes, want %d times %d", b, states, mod.ParameterBytes)
 	}
 }
 

@@ -80,6 +80,7 @@ func (s *script) analyze(t testing.TB) *Analysis {
 type training struct {
 	steps, accumulate int
 	keepGradients     bool // zero_grad(set_to_none=False)
+	stateOnly         bool // the optimizer asks for memory in its first step alone, and its frees have no stack
 	noOptimizer       bool // a step that asks for nothing, without annotation
 	zeroFirst         bool // zero_grad before backward rather than after step
 	clip              bool // the program's own code looks at the gradients before the optimizer
@@ -130,6 +131,9 @@ func (tr training) record(t testing.TB) *Analysis {
 			}
 			g := s.alloc(2*act, inEngine)
 			w1 := s.alloc(layer1, inEngine)
+			if gradients != nil { // added to what is there
+				s.free(inEngine, w1)
+			}
 			s.free(inEngine, h1)
 			if tr.dieIn == "backward" && step == tr.steps-1 {
 				s.refuse(9*act, inEngine)
@@ -137,12 +141,12 @@ func (tr training) record(t testing.TB) *Analysis {
 				break
 			}
 			w0 := s.alloc(layer0, inEngine)
-			s.free(inEngine, h0, g)
-			if gradients == nil {
+			if gradients != nil {
+				s.free(inEngine, w0)
+			} else {
 				gradients = []uint64{w0, w1}
-			} else { // added to what is there
-				s.free(inEngine, w0, w1)
 			}
+			s.free(inEngine, h0, g)
 			if tr.keepLoss != nil && tr.keepLoss(step) {
 				losses = append(losses, loss)
 				if tr.bounded > 0 && len(losses) > tr.bounded {
@@ -167,11 +171,17 @@ func (tr training) record(t testing.TB) *Analysis {
 					s.alloc(layer1, inOptimizer)
 				}
 			}
-			tmp := s.alloc(layer1, inOptimizer)
-			s.free(inOptimizer, tmp)
+			if !tr.stateOnly {
+				tmp := s.alloc(layer1, inOptimizer)
+				s.free(inOptimizer, tmp)
+			}
 		}
 		if !tr.keepGradients && !tr.zeroFirst {
-			s.free(inZeroGrad, gradients...)
+			if tr.stateOnly {
+				s.free(inEngine, gradients...)
+			} else {
+				s.free(inZeroGrad, gradients...)
+			}
 			gradients = nil
 		}
 		if tr.evaluate > 0 && (step+1)%tr.evaluate == 0 {

@@ -78,7 +78,7 @@ const (
 
 // findSteps fills Steps and Phases.
 func (a *Analysis) findSteps() {
-	runs := a.runs()
+	runs := a.silentOptimizers(a.runs())
 	a.trimEnd(runs)
 	a.phase = make([]int32, len(a.Program.Requests))
 	for i := range a.phase {
@@ -154,6 +154,49 @@ func (a *Analysis) runs() []run {
 		runs[n-1].end, runs[n-1].to = int32(e.Len()), request
 	}
 	return runs
+}
+
+// silentOptimizers adds the optimizer runs that left neither a request nor a
+// region nor a stack: after a backward pass, most of what it made in the sizes
+// of parameters is given back before the next request. That is zero_grad after
+// a step in place.
+func (a *Analysis) silentOptimizers(runs []run) []run {
+	if len(runs) == 0 {
+		return nil
+	}
+	req := a.Program.Requests
+	sizes := map[int64]bool{} // of what is there before the first forward pass
+	for q := int32(0); q < a.firstModule(runs[0]); q++ {
+		if f := req[q].Free; f < 0 || f >= runs[0].end {
+			sizes[req[q].Size] = true
+		}
+	}
+	var out []run
+	for i, r := range runs {
+		out = append(out, r)
+		last := i+1 == len(runs)
+		if r.class != backwardRun || r.from == r.to || !last && runs[i+1].class != forwardRun || last && a.endsRefused() {
+			continue
+		}
+		done := req[r.to-1].Event
+		made, dropped, first := 0, 0, r.end
+		for q := r.from; q < r.to; q++ {
+			if !sizes[req[q].Size] {
+				continue
+			}
+			made++
+			// The last request of backward may be given back right away.
+			if f := req[q].Free; f > done+2 && f < r.end {
+				dropped++
+				first = min(first, f)
+			}
+		}
+		if dropped*2 > made {
+			out[len(out)-1].end = first
+			out = append(out, run{class: optimizerRun, first: first, end: r.end, from: r.to, to: r.to})
+		}
+	}
+	return out
 }
 
 // trimEnd ends the last run where the work of its step ends: with the last
@@ -239,6 +282,7 @@ func (a *Analysis) pair(runs []run) {
 		return
 	}
 	haveOptimizer := slices.ContainsFunc(runs[1:], func(r run) bool { return r.class == optimizerRun })
+	passes := passesPerStep(runs)
 	var step *Step
 	flush := func(end int, complete bool) {
 		if step != nil {
@@ -250,7 +294,7 @@ func (a *Analysis) pair(runs []run) {
 	for i, r := range runs {
 		switch r.class {
 		case backwardRun:
-			if step != nil && !haveOptimizer {
+			if step != nil && (!haveOptimizer || len(step.Passes) == passes) {
 				flush(step.last(), true)
 			}
 			forward := Span{int(r.first), int(r.first)}
@@ -288,8 +332,31 @@ func (a *Analysis) pair(runs []run) {
 	if step != nil {
 		// The recording ends in or after a backward: complete unless a
 		// refusal ended it, or an optimizer was to come.
-		flush(step.last(), !a.endsRefused() && !haveOptimizer)
+		flush(step.last(), !a.endsRefused() && (!haveOptimizer || len(step.Passes) == passes))
 	}
+}
+
+// passesPerStep returns after how many backward passes a step ends where the
+// optimizer is seen only now and then: SGD with momentum asks for memory in
+// its first step alone, and nothing else tells where gradients are kept. It
+// returns -1 where optimizer runs tell by themselves.
+func passesPerStep(runs []run) int {
+	backward, optimizer, first := 0, 0, 0
+	for i, r := range runs {
+		switch {
+		case r.class == backwardRun:
+			backward++
+		case r.class == optimizerRun && i > 0:
+			if optimizer == 0 {
+				first = backward
+			}
+			optimizer++
+		}
+	}
+	if first > 0 && optimizer*first*2 < backward {
+		return first
+	}
+	return -1
 }
 
 // last is the event where the step's last backward pass ends.
