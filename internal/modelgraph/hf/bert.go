@@ -1,0 +1,125 @@
+package hf
+
+import . "vramscope/internal/modelgraph"
+
+type bertLayer struct {
+	q, k, v, out, inter, output linear
+	ln1, ln2                    norm
+}
+
+// bert is BertForMaskedLM.
+func bert(b *builder) { bertModel(b, "bert") }
+
+func bertModel(b *builder, prefix string) {
+	c := b.c
+	hidden, inner, n := c.int("hidden_size"), c.int("intermediate_size"), c.layers("num_hidden_layers")
+	heads, vocab, positions := c.int("num_attention_heads"), c.int("vocab_size"), c.int("max_position_embeddings")
+	types := c.intOr(2, "type_vocab_size")
+	c.divides(hidden, "hidden_size", heads, "num_attention_heads")
+	act := c.str("gelu", "hidden_act")
+	drop, attnDrop := c.float(0.1, "hidden_dropout_prob"), c.float(0.1, "attention_probs_dropout_prob")
+	if *c.err != nil {
+		return
+	}
+	dim := hidden / heads
+
+	e := prefix + ".embeddings"
+	word := b.Param(e+".word_embeddings.weight", vocab, hidden)
+	pos := b.Param(e+".position_embeddings.weight", positions, hidden)
+	typ := b.Param(e+".token_type_embeddings.weight", types, hidden)
+	eln := b.layerNorm(e+".LayerNorm", hidden)
+	layers := make([]bertLayer, n)
+	for i := range layers {
+		p := layerPath(prefix+".encoder.layer", int64(i))
+		l := &layers[i]
+		l.q = b.linear(p+".attention.self.query", hidden, hidden, true)
+		l.k = b.linear(p+".attention.self.key", hidden, hidden, true)
+		l.v = b.linear(p+".attention.self.value", hidden, hidden, true)
+		l.out = b.linear(p+".attention.output.dense", hidden, hidden, true)
+		l.ln1 = b.layerNorm(p+".attention.output.LayerNorm", hidden)
+		l.inter = b.linear(p+".intermediate.dense", hidden, inner, true)
+		l.output = b.linear(p+".output.dense", inner, hidden, true)
+		l.ln2 = b.layerNorm(p+".output.LayerNorm", hidden)
+	}
+	bias := b.Param("cls.predictions.bias", vocab)
+	trans := b.linear("cls.predictions.transform.dense", hidden, hidden, true)
+	tln := b.layerNorm("cls.predictions.transform.LayerNorm", hidden)
+	b.Declare(Value{Name: e + ".position_ids", Kind: Buffer, DType: Int64, Shape: Consts(1, positions)})
+	b.Declare(Value{Name: e + ".token_type_ids", Kind: Buffer, DType: Int64, Shape: Consts(1, positions)})
+
+	ids := b.tokens("input_ids", Seq)
+	b.Input("attention_mask", Int64, Batch, Seq)
+	var h ValueID
+	b.Call(prefix, func() {
+		b.Call("embeddings", func() {
+			tt := b.Op("empty", Dims("size", Const(1), Seq), Str("dtype", "int64"))
+			tt = b.Op("expand", tt, Dims("size", Batch, Seq))
+			we := b.Op("embedding", word, ids)
+			te := b.Op("embedding", typ, tt)
+			s := b.Op("add", we, te)
+			pids := b.Op("position_row", Dims("size", Const(1), Seq), Str("dtype", "int64"))
+			pe := b.Op("embedding", pos, pids)
+			b.Hold(we, te, pe)
+			s = b.Op("add", s, pe)
+			s = b.normalize(eln, s)
+			h = b.dropout(s, drop)
+		})
+		b.bidirectionalMask()
+		for i := range layers {
+			l := &layers[i]
+			b.Block(layerPath("encoder.layer", int64(i)), func() { h = b.bertLayer(l, h, heads, dim, act, drop, attnDrop) })
+		}
+	})
+	b.Hold(h)
+	var logits ValueID
+	b.Call("cls", func() {
+		x := b.apply(trans, h)
+		x = b.activation(act, x)
+		x = b.normalize(tln, x)
+		logits = b.Op("linear", x, word, bias)
+	})
+	if b.o.Train {
+		b.outputs = append(b.outputs, b.maskedLoss(logits, ids, vocab))
+	}
+	b.outputs = append(b.outputs, logits)
+}
+
+// bidirectionalMask looks whether the attention mask hides anything; for SDPA a
+// mask of ones is dropped.
+func (b *builder) bidirectionalMask() {
+	b.Call("mask", func() {
+		m := b.Op("empty", Dims("size", Batch, Seq), Str("dtype", "bool"))
+		all := b.Op("empty", Ints("size"), Str("dtype", "bool"))
+		b.Op("alias", all)
+		b.Hold(m)
+	})
+}
+
+func (b *builder) bertLayer(l *bertLayer, h ValueID, heads, dim int64, act string, drop, attnDrop float64) ValueID {
+	var a ValueID
+	b.Call("attention", func() {
+		var x ValueID
+		b.Call("self", func() {
+			q := b.heads(b.apply(l.q, h), Seq, heads, dim)
+			k := b.heads(b.apply(l.k, h), Seq, heads, dim)
+			v := b.heads(b.apply(l.v, h), Seq, heads, dim)
+			b.Hold(q, k, v)
+			x = b.attention(attend{q: q, k: k, v: v, mask: None, heads: heads, kv: heads, dim: dim, n: Seq, dropout: attnDrop})
+		})
+		b.Call("output", func() {
+			x = b.dropout(b.apply(l.out, x), drop)
+			s := b.Op("add", x, h)
+			a = b.normalize(l.ln1, s)
+			b.Hold(x)
+		})
+	})
+	x := b.activation(act, b.apply(l.inter, a))
+	var y ValueID
+	b.Call("output", func() {
+		y = b.dropout(b.apply(l.output, x), drop)
+		s := b.Op("add", y, a)
+		b.Hold(y)
+		y = b.normalize(l.ln2, s)
+	})
+	return y
+}
