@@ -16,6 +16,7 @@ import (
 	"vramscope/internal/remedy"
 	"vramscope/internal/report"
 	"vramscope/internal/term"
+	"vramscope/oomlog"
 )
 
 type explainOptions struct {
@@ -37,10 +38,12 @@ func newExplainCommand(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain FILE…",
 		Short: "Say why a job ran out of memory, and what to change",
-		Long: `Explain reads a memory snapshot of PyTorch (plain, gzip or zstd; - is standard
-input) and says what happened, who holds the memory, why, and what to change,
-best first, each with the bytes that it saves for this job and how that number
-was found: measured, replayed, estimated, or a rule without a number.
+		Long: `Explain reads a memory snapshot of PyTorch or the log of any framework, plain or
+compressed by gzip or zstd (- is standard input), and says what happened, who
+holds the memory, why, and what to change, best first, each with the bytes that
+it saves for this job and how that number was found: measured, replayed,
+estimated, or a rule without a number. It also reads what nvidia-smi,
+torch.cuda.memory_summary() and memory_stats() print.
 
 A snapshot is written by two lines of Python:
 
@@ -55,6 +58,7 @@ EXIT STATUS
   1  with --fail-on: the failure or one of the causes named was found
   2  wrong usage, or a file cannot be read`,
 		Example: `  vramscope explain examples/unet-10gib-oom.pickle.zst
+  python train.py 2>&1 | vramscope explain -
   vramscope explain snap.pickle --limit 24GiB --batch 32
   vramscope explain fail.pickle --batch 32 --with ok.pickle --with-batch 16
   vramscope explain snap.pickle --format json --fail-on oom,leak`,
@@ -98,13 +102,22 @@ func runExplain(ctx context.Context, env *cli.Env, o *explainOptions, files []st
 	if o.with != "" && o.batch == o.withBatch {
 		return errors.New("--with needs a recording at another micro-batch")
 	}
+	var unreadable error
 	result := &diagnose.Result{Inputs: []diagnose.Input{}}
 	for _, file := range files {
-		in, err := explainSnapshot(ctx, env, o, by, file)
-		if err != nil {
+		in, err := explainFile(ctx, env, o, by, file)
+		switch {
+		case err == nil:
+			result.Inputs = append(result.Inputs, *in)
+		case len(files) == 1 || ctx.Err() != nil:
 			return err
+		default: // the others are still worth reading
+			unreadable = &cli.StatusError{Status: cli.ExitInput}
+			cli.Exit(env.Stderr, err)
 		}
-		result.Inputs = append(result.Inputs, *in)
+	}
+	if len(result.Inputs) == 0 {
+		return unreadable
 	}
 	err := cli.Output(env, o.output, func(w io.Writer) error {
 		if o.format.String() == "json" {
@@ -116,14 +129,61 @@ func runExplain(ctx context.Context, env *cli.Env, o *explainOptions, files []st
 		}
 		return report.ExplainText(term.New(w, env.Getenv), result, opts)
 	})
-	if err == nil && found(result, o.failOn) {
-		err = cli.No
+	switch {
+	case err != nil:
+		return err
+	case unreadable != nil:
+		return unreadable
+	case found(result, o.failOn):
+		return cli.No
 	}
-	return err
+	return nil
 }
 
-func explainSnapshot(ctx context.Context, env *cli.Env, o *explainOptions, by holders.By, file string) (*diagnose.Input, error) {
-	p, err := openProgram(ctx, env, file, o.device)
+// explainFile diagnoses a file by what it holds.
+func explainFile(ctx context.Context, env *cli.Env, o *explainOptions, by holders.By, file string) (*diagnose.Input, error) {
+	in, err := openInput(env, file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.close()
+	if in.kind == snapshotInput {
+		return explainSnapshot(ctx, o, by, in, env)
+	}
+	return explainText(in)
+}
+
+// explainText diagnoses a log, or what people paste instead.
+func explainText(in *input) (*diagnose.Input, error) {
+	switch in.paste {
+	case oomlog.PasteSummary:
+		s, err := oomlog.ParseSummary(in)
+		if err != nil {
+			return nil, in.fail(err)
+		}
+		return diagnose.MemorySummary(in.name, &s), nil
+	case oomlog.PasteStats:
+		s, err := oomlog.ParseStats(in)
+		if err != nil {
+			return nil, in.fail(err)
+		}
+		return diagnose.MemoryStats(in.name, &s), nil
+	case oomlog.PasteSMI:
+		s, err := oomlog.ParseSMI(in)
+		if err != nil {
+			return nil, in.fail(err)
+		}
+		return diagnose.SMI(in.name, &s), nil
+	}
+	r, err := oomlog.Scan(in, oomlog.Options{})
+	if err != nil {
+		return nil, in.fail(err)
+	}
+	return diagnose.Log(in.name, &r), nil
+}
+
+func explainSnapshot(ctx context.Context, o *explainOptions, by holders.By, file *input, env *cli.Env) (*diagnose.Input, error) {
+	p, err := file.program(ctx, env, o.device)
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +199,9 @@ func explainSnapshot(ctx context.Context, env *cli.Env, o *explainOptions, by ho
 			return nil, err
 		}
 	}
-	in, err := diagnose.Snapshot(ctx, file, p, opts)
+	in, err := diagnose.Snapshot(ctx, file.name, p, opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, file.fail(err)
 	}
 	return in, nil
 }

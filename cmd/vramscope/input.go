@@ -1,48 +1,151 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
 
 	"vramscope/internal/cli"
+	"vramscope/oomlog"
 	"vramscope/replay"
 	"vramscope/torchsnap"
 	"vramscope/trace"
 )
 
-// readSnapshot reads a snapshot from a file, or from standard input for "-".
-func readSnapshot(env *cli.Env, file string) (*trace.Trace, error) {
-	p := newProgress(env, "reading "+file)
-	defer p.end()
-	opts := &torchsnap.Options{Progress: p.report}
-	if file != "-" {
-		return torchsnap.ReadFile(file, opts)
-	}
-	t, err := torchsnap.Read(env.Stdin, opts)
-	if err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
-	}
-	return t, nil
+// inputKind is what a file holds.
+type inputKind int
+
+const (
+	textInput inputKind = iota
+	snapshotInput
+)
+
+// input is an open file or standard input, decompressed, with its kind known
+// from its first bytes.
+type input struct {
+	io.Reader
+	name     string
+	kind     inputKind
+	paste    oomlog.Paste // of a text
+	progress *progress
+	closers  []func()
 }
 
-// openProgram reads a snapshot and prepares one of its devices for replay: the
-// given one, or for -1 the one with the most events.
-func openProgram(ctx context.Context, env *cli.Env, file string, device int) (*replay.Program, error) {
-	t, err := readSnapshot(env, file)
+// sniffed is how much of a file is looked at to tell its kind.
+const sniffed = 64 << 10
+
+// openInput opens a file, or standard input for "-".
+func openInput(env *cli.Env, file string) (*input, error) {
+	in := &input{name: file, progress: newProgress(env, "reading "+file)}
+	in.closers = append(in.closers, in.progress.end)
+	r := env.Stdin
+	var total int64
+	if file == "-" {
+		in.name = "standard input"
+	} else {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, in.fail(err)
+		}
+		in.closers = append(in.closers, func() { f.Close() })
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			total = info.Size()
+		}
+		r = f
+	}
+	plain, done, err := torchsnap.Decompress(&counter{r: r, report: in.progress.report, total: total})
 	if err != nil {
-		return nil, err
+		in.close()
+		return nil, in.fail(err)
+	}
+	in.closers = append(in.closers, done)
+	buffered := bufio.NewReaderSize(plain, sniffed)
+	in.Reader = buffered
+	head, err := buffered.Peek(sniffed)
+	if err != nil && err != io.EOF && len(head) == 0 {
+		in.close()
+		return nil, in.fail(err)
+	}
+	if len(head) == 0 {
+		in.close()
+		return nil, in.fail(errors.New("is empty: give a memory snapshot or a log"))
+	}
+	switch {
+	case head[0] == 0x80: // PROTO, the first opcode of pickles since protocol 2
+		in.kind = snapshotInput
+	default:
+		in.paste = oomlog.Sniff(head)
+	}
+	return in, nil
+}
+
+// counter reports what was read.
+type counter struct {
+	r           io.Reader
+	report      func(read, total int64)
+	read, total int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.read += int64(n)
+	c.report(c.read, c.total)
+	return n, err
+}
+
+func (in *input) close() {
+	for i := len(in.closers) - 1; i >= 0; i-- {
+		in.closers[i]()
+	}
+	in.closers = nil
+}
+
+// fail puts the file's name in front of an error, once.
+func (in *input) fail(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	if strings.HasPrefix(err.Error(), in.name+":") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", in.name, err)
+}
+
+// program reads the snapshot and prepares one of its devices for replay: the
+// given one, or for -1 the one with the most events.
+func (in *input) program(ctx context.Context, env *cli.Env, device int) (*replay.Program, error) {
+	t, err := torchsnap.Read(in, nil)
+	in.progress.end()
+	if err != nil {
+		return nil, in.fail(err)
 	}
 	d, err := chooseDevice(t, device)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, in.fail(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if len(t.Devices) > 1 && device < 0 {
-		fmt.Fprintf(env.Stderr, "%s: has %d devices; this is about device %d (--device chooses)\n", file, len(t.Devices), d.Ordinal)
+		fmt.Fprintf(env.Stderr, "%s: has %d devices; this is about device %d (--device chooses)\n", in.name, len(t.Devices), d.Ordinal)
 	}
 	return replay.Compile(t, d), nil
+}
+
+// openProgram reads a snapshot from a file; see input.program.
+func openProgram(ctx context.Context, env *cli.Env, file string, device int) (*replay.Program, error) {
+	in, err := openInput(env, file)
+	if err != nil {
+		return nil, err
+	}
+	defer in.close()
+	return in.program(ctx, env, device)
 }
 
 func chooseDevice(t *trace.Trace, ordinal int) (*trace.Device, error) {
@@ -60,7 +163,7 @@ func chooseDevice(t *trace.Trace, ordinal int) (*trace.Device, error) {
 		return nil, fmt.Errorf("holds nothing of device %d", ordinal)
 	}
 	if best == nil || best.Events.Len() == 0 {
-		return nil, fmt.Errorf("holds no events: record them with torch.cuda.memory._record_memory_history() before the memory is used")
+		return nil, errors.New("holds no events: call torch.cuda.memory._record_memory_history() before the memory is used, then dump again")
 	}
 	return best, nil
 }

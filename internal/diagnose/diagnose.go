@@ -99,6 +99,7 @@ type Remedy struct {
 	// elsewhere is the place of the most likely cause among those that the
 	// remedy answers: 0 for what was made against it.
 	elsewhere int
+	place     int // in the catalogue
 }
 
 // Cost is what a remedy costs.

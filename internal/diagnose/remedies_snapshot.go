@@ -125,8 +125,13 @@ func (s *subject) applies(r *remedy.Remedy) bool {
 // newRemedy fills in what the catalogue says, with the changes of a framework
 // family first.
 func newRemedy(r *remedy.Remedy, family string) Remedy {
+	place := slices.Index(remedy.All(), r)
+	if first := remedy.All()[0]; r.Group == first.Group { // the mistakes
+		place += len(remedy.All())
+	}
 	x := Remedy{
-		ID: r.ID, Title: r.Title, Basis: Rule, Why: r.Saves.Text,
+		place: place,
+		ID:    r.ID, Title: r.Title, Basis: Rule, Why: r.Saves.Text,
 		risk: slices.Index([]string{"none", "rounding", "changes_training", "quality"}, r.Risk.Level),
 		Cost: Cost{RelativeStepTime: r.Cost.RelativeStepTime, Note: r.Cost.Note}, Change: map[string]string{}, Framework: family,
 	}
@@ -284,6 +289,7 @@ func rank(list []Remedy) {
 			cmp.Compare(a.class(), b.class()),
 			cmp.Compare(a.elsewhere, b.elsewhere),
 			cmp.Compare(a.strength(), b.strength()),
+			cmp.Compare(a.usual(), b.usual()),
 			cmp.Compare(a.costStep(), b.costStep()),
 			cmp.Compare(a.risk, b.risk),
 			-cmp.Compare(a.savesOr(0), b.savesOr(0)),
@@ -310,6 +316,16 @@ func (x *Remedy) strength() int {
 		return 1
 	}
 	return 0
+}
+
+// usual orders what has no number for this job by what is usually tried: the
+// order of the catalogue, with the measures against mistakes, of which there is
+// no sign, last.
+func (x *Remedy) usual() int {
+	if x.Saves != nil {
+		return 0
+	}
+	return x.place
 }
 
 // costStep is the cost in coarse steps: free, a few percent, more. What has no
