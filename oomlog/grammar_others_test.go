@@ -58,10 +58,13 @@ var serverSamples = []sample{
 	{grammar: "vllm/sampler-warmup", text: "RuntimeError: CUDA out of memory occurred when warming up sampler with 256 dummy requests. Please try lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.", want: "requests=256"},
 	{grammar: "vllm/pooler-warmup", text: "RuntimeError: CUDA out of memory occurred when warming up pooler (encode) with 256 dummy requests. Please try lowering `max_num_seqs`", want: "where=encode requests=256"},
 	{grammar: "vllm/profiling", text: "AssertionError: Error in memory profiling. Initial free memory 20.5 GiB, current free memory 22.25 GiB. This happens when other processes sharing the same container release GPU memory", want: "initial_free=22011707392 current_free=23890755584"},
+	{grammar: "vllm/profiling-used", text: "AssertionError: Error in memory profiling. Initial used memory 524288000, currently used memory 419430400. This happens when the GPU memory was not properly cleaned up", want: "initial_used=524288000 current_used=419430400"},
 	{grammar: "vllm/zero-blocks", text: "INFO 03-04 05:06:07 executor_base.py:111] # GPU blocks: 0, # CPU blocks: 9362", want: ""},
-	{grammar: "sglang/static", text: "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: 0.7, profiled value -561981", want: "profiled=-561981"},
+	{grammar: "sglang/static", text: "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: 0.7, profiled value -561981", want: "fraction=0.7 profiled=-561981"},
+	{grammar: "sglang/static", text: "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.55", want: "fraction=0.55"},
 	{grammar: "sglang/capture", text: "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.25 GiB of which 1.00 GiB is free.", want: "tried=1.50GiB device=0 capacity=79.25GiB free=1.00GiB"},
-	{grammar: "sglang/pool", text: "RuntimeError: Prefill out of memory. Try to lower your batch size.", want: ""},
+	{grammar: "sglang/pool", text: "RuntimeError: Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.", want: "tokens=8192"},
+	{grammar: "tensorrt-llm/one-sequence", text: "[TensorRT-LLM][ERROR] maxTokensInPagedKvCache must be large enough to process at least 1 sequence to completion (i.e. must be larger than beam_width * tokensPerBlock * maxBlocksPerSeq)", want: ""},
 	{grammar: "tensorrt-llm/kv-cache", text: "RuntimeError: [TensorRT-LLM][ERROR] KvCacheManager: Insufficient memory for KV cache blocks", want: ""},
 	{grammar: "tensorrt/requested", text: "[03/04/2024-05:06:07] [TRT] [E] Requested amount of GPU memory (9663676416 bytes) could not be allocated. There may not be enough free memory for allocation to succeed.", want: "tried=9.00GiB"},
 	{grammar: "tensorrt/resize", text: "[TRT] [E] 1: [defaultAllocator.cpp::allocate::20] Error Code 1: Requested size was 9663676416 bytes.", want: "tried=9.00GiB"},
@@ -72,6 +75,7 @@ var serverSamples = []sample{
 
 var ggmlSamples = []sample{
 	{grammar: "ggml/backend-alloc", text: "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 14480.50 MiB on device 0: cudaMalloc failed: out of memory", want: "tried=14480.50MiB device=0"},
+	{grammar: "ggml/cuda-malloc", text: "error: cudaMalloc failed: out of memory", want: ""},
 	{grammar: "ggml/weights", text: "alloc_tensor_range: failed to allocate CUDA0 buffer of size 15183904768", want: "where=CUDA0 tried=15183904768"},
 	{grammar: "ggml/compute", text: "ggml_gallocr_reserve_n_impl: failed to allocate ROCm0 buffer of size 1073741824", want: "where=ROCm0 tried=1.00GiB"},
 	{grammar: "ggml/unable", text: "llama_model_load: unable to allocate CUDA0 buffer", want: "where=CUDA0"},

@@ -178,6 +178,10 @@ func lastGrammars() []grammar {
 			`CUDA error: out of memory`, "CUDA error: out of memory"),
 		g("runtime-api", "the runtime's code, as C and C++ programs print it", DeviceMemory,
 			`(?:cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUDA_ERROR_OUT_OF_MEMORY(?:: out of memory)?)`, "cudaErrorMemoryAllocation", "hipErrorOutOfMemory", "CUDA_ERROR_OUT_OF_MEMORY"),
+		torch("bare", "", "the exception without sizes, as wrappers shorten it",
+			`(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): (?:CUDA|HIP|XPU|NPU|MPS backend) out of memory`, "Error: CUDA out of memory", "Error: HIP out of memory", "Error: XPU out of memory", "Error: NPU out of memory", "Error: MPS backend out of memory"),
+		{id: "ggml/cuda-malloc", framework: "ggml", form: "the last words of its message, as Ollama prints them", kind: Fatal, memory: DeviceMemory, weak: true,
+			needles: []string{"cudaMalloc failed: out of memory", "hipMalloc failed: out of memory"}, pattern: `(?:cuda|hip)Malloc failed: out of memory`},
 		{id: "python/memoryerror", framework: "python", form: "Python", kind: Fatal, memory: HostMemory, weak: true,
 			needles: []string{"MemoryError"}, pattern: `MemoryError`},
 	}

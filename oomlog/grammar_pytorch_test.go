@@ -61,6 +61,7 @@ var pytorchSamples = []sample{
 	{grammar: "pytorch/cudaMallocAsync",
 		text: "torch.OutOfMemoryError: Allocation on device 1 would exceed allowed memory. (out of memory) Currently allocated : 6.75 GiB Requested : 50.00 MiB Device limit : 8.00 GiB Free (according to CUDA): 16.50 MiB PyTorch limit (set by user-supplied memory fraction) : 7.00 GiB",
 		want: "device=1 allocated=6.75GiB tried=50.00MiB capacity=8.00GiB free=16.50MiB limit=7.00GiB"},
+	{grammar: "pytorch/bare", text: "torch.OutOfMemoryError: CUDA out of memory.", want: ""},
 	{grammar: "pytorch/cudaMallocAsync-short", text: "torch.OutOfMemoryError: Allocation on device", want: ""},
 	{grammar: "pytorch/nvml-assert", text: `RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":1017, please report a bug to PyTorch.`, want: ""},
 	{grammar: "pytorch/0-runtime", text: "RuntimeError: cuda runtime error (2) : out of memory at /src/aten/src/THC/generic/THCStorage.cu:58", want: "where=/src/aten/src/THC/generic/THCStorage"},

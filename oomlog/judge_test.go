@@ -35,6 +35,10 @@ func TestKinds(t *testing.T) {
 		{"code block", "Answer follows\n```\nRuntimeError: " + message + "\n```\nstep 5 done", "mention"},
 		{"retrieved", "Retrieved document 3: RuntimeError: " + message, "mention"},
 
+		{"inline code", "- `RuntimeError: " + message + "`: the card is full", "mention"},
+		{"table of a document", "| 1.4 | RuntimeError: " + message + " |", "mention"},
+		{"loguru", "2026-01-02 03:04:05.678 | ERROR    | trainer:fit:10 - " + message, "failure"},
+
 		{"handler says so", "WARNING: " + message + ", retrying with batch size 8", "caught"},
 		{"handler on the next line", "RuntimeError: " + message + "\nOOM in forward, skipping batch 17", "caught"},
 		{"went on", "step 10 loss 2.1\n" + tb + "RuntimeError: " + message + "\nstep 11 loss 2.0\nstep 12 loss 1.9", "caught"},

@@ -173,31 +173,34 @@ const (
 	lineGap
 )
 
-// squeeze lays out the window's line, the ends of those before that no message has
-// taken up to done, and some that follow.
-func (w *window) squeeze(done int64) *squeezed {
-	q := &squeezed{}
+// squeeze lays out in q the window's line, the ends of those before that no message
+// has taken up to done, and most bytes of those that follow.
+func (w *window) squeeze(q *squeezed, done int64, most int) {
+	q.b, q.line, q.col, q.gap, q.pending = q.b[:0], q.line[:0], q.col[:0], q.gap[:0], noGap
 	for i := -startsWithin; i < 0; i++ {
 		if l := w.line(i); l != nil && l.at >= done {
 			q.add(l, i, max(0, len(l.text)-512))
 		}
 	}
-	for i := 0; ; i++ {
+	first := w.line(0)
+	q.add(first, 0, int(min(max(0, done-first.at), int64(len(first.text)))))
+	most += len(q.b)
+	for i := 1; i <= mostLines && len(q.b) < most; i++ {
 		l := w.line(i)
-		if l == nil || i > 60 {
-			break
-		}
-		if i == 0 {
-			q.add(l, 0, int(min(max(0, done-l.at), int64(len(l.text)))))
-			continue
-		}
-		if i > 0 && len(q.b) > 3<<10 && !(i < 3 && len(q.b) < maxLine+4<<10 && w.line(i-1).joins) {
+		if l == nil {
 			break
 		}
 		q.add(l, i, 0)
 	}
-	return q
 }
+
+// How far a message may go on after its first line: in lines, in squeezed bytes,
+// and in bytes for the lines that add to one.
+const (
+	mostLines    = 60
+	mostText     = 3 << 10
+	mostAddition = 1 << 10
+)
 
 func (q *squeezed) add(l *line, index, from int) {
 	text := l.text
@@ -238,7 +241,14 @@ type found struct {
 
 // candidates reads what the given forms find on the window's line.
 func (s *scanner) candidates(w *window, forms []int, st *stream) []span {
-	q := w.squeeze(st.done)
+	most := mostAddition
+	for _, form := range forms {
+		if s.table[form].role != addsTo {
+			most = mostText
+		}
+	}
+	q := &s.scratch
+	w.squeeze(q, st.done, most)
 	place := func(i int) int64 { return w.line(int(q.line[i])).at + int64(q.col[i]) }
 	read := func(lastStart int32) (all []found, weak bool) {
 		until, _ := slices.BinarySearch(q.line, lastStart+1)
@@ -301,7 +311,6 @@ func isLetter(b byte) bool { return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 
 // message makes a failure of a match and hands it to the report.
 func (s *scanner) message(w *window, q *squeezed, f found, st *stream) {
-	s.messages++
 	g := &s.table[f.form]
 	var failure Failure
 	re := s.regexp(f.form)
@@ -317,6 +326,7 @@ func (s *scanner) message(w *window, q *squeezed, f found, st *stream) {
 		s.addTo(st, g, &failure)
 		return
 	}
+	s.messages++
 	failure.Grammar, failure.Framework, failure.Version = g.id, g.framework, g.version
 	failure.Kind, failure.Memory = g.kind, g.memory
 	failure.Details = append(failure.Details, g.fixed...)

@@ -2,6 +2,7 @@ package oomlog
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -138,6 +139,53 @@ func TestEveryMessageInEveryDress(t *testing.T) {
 				if diff := cmp.Diff(want, got); diff != "" && !(want["rank"] != "" && d.prefix != "") {
 					t.Errorf("%s as %s at %d columns: (-plain +dressed)\n%s\n%s", s.grammar, d.name, width, diff, text)
 				}
+			}
+		}
+	}
+}
+
+// TestInterleavedRanks: messages of several ranks that write in turn, line by
+// line, read as each would alone.
+func TestInterleavedRanks(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	samples := allSamples()
+	for round := range 60 {
+		type rank struct {
+			lines []string
+			want  map[string]string
+			id    string
+		}
+		var ranks []rank
+		total := 0
+		for len(ranks) < 6 {
+			s := samples[random.IntN(len(samples))]
+			plain := mustScan(t, s.before+s.text+"\n")
+			if plain.Failures[0].Rank != nil { // it has a prefix or a rank of its own
+				continue
+			}
+			text := "step 1 loss 2.0\n" + s.before + s.text + "\nlast words"
+			ranks = append(ranks, rank{strings.Split(text, "\n"), fieldsOf(&plain.Failures[0]), s.grammar})
+			total += len(ranks[len(ranks)-1].lines)
+		}
+		var b strings.Builder
+		for left := total; left > 0; {
+			i := random.IntN(len(ranks))
+			if r := &ranks[i]; len(r.lines) > 0 {
+				fmt.Fprintf(&b, "[rank%d]: %s\n", i, r.lines[0])
+				r.lines = r.lines[1:]
+				left--
+			}
+		}
+		report := mustScan(t, b.String())
+		if len(report.Failures) != len(ranks) {
+			t.Errorf("round %d: %d messages; want %d\n%s", round, len(report.Failures), len(ranks), b.String())
+			continue
+		}
+		for _, f := range report.Failures {
+			got := fieldsOf(&f)
+			delete(got, "rank")
+			if diff := cmp.Diff(ranks[*f.Rank].want, got); diff != "" {
+				t.Errorf("round %d, rank %d, %s: (-alone +interleaved)\n%s\n%s", round, *f.Rank, ranks[*f.Rank].id, diff, b.String())
 			}
 		}
 	}

@@ -23,6 +23,7 @@ var (
 	announces = regexp.MustCompile(`(?i)(?:error|exception|fail\w*|fatal|warn\w*|abort\w*|panic|caught|raised?|retry\w*|oom|what\(\)|RESOURCE_EXHAUSTED|exhausted|reason|traceback|crash\w*|critical|terminated?|detail|msg|message|last error)\b[^.?!]{0,80}$`)
 	// announced is a line that begins by saying so: "Error occurred when sampling:".
 	announced = regexp.MustCompile(`(?i)^\W*(?:[\w.]+ +){0,3}(?:error|exception|failed|failure|fatal|caught)\b[^.?!]{0,100}[:=] *$`)
+	levelWord = regexp.MustCompile(`(?i)\b(?:ERROR|WARN|WARNING|INFO|DEBUG|CRITICAL|FATAL|EXCEPTION)\b`)
 	codeFence = []byte("```")
 )
 
@@ -38,6 +39,12 @@ func quotation(w *window, lead string) string {
 		return "text of a user, a model or a document"
 	case helpText.MatchString(lead):
 		return "source code or a help text"
+	}
+	if strings.HasSuffix(lead, "`") && strings.ContainsAny(lead, " -") || strings.Count(lead, "`")%2 == 1 && strings.Contains(lead, " ") {
+		return "inline code of a document"
+	}
+	if strings.HasPrefix(lead, "|") && strings.Count(lead, "|") > 1 && !levelWord.MatchString(lead) {
+		return "a table of a document"
 	}
 	if fenced(w) {
 		return "a code block"

@@ -62,6 +62,7 @@ type scanner struct {
 	streamNames []string
 	factCount   map[string]int
 	messages    int // read so far, with the copies
+	scratch     squeezed
 	lastDeath   int // line of the last sign that a process ended
 	usageEvery  int
 	usageSeen   int
