@@ -16,8 +16,11 @@ lint:
 	go run $(STATICCHECK) ./...
 bench:
 	go test -run '^$$' -bench . ./...
+# Without the recordings outside of the repository their rows stay as they are.
+RECORDINGS ?= $(wildcard ../shared/data/snapshots)
 accuracy:
-	go test ./... -run Accuracy -update
+	go test ./replay -run TestAccuracy -update -recordings '$(abspath $(RECORDINGS))'
+	$(if $(RECORDINGS),go test ./internal/holders -run TestAccuracy -update -recordings '$(abspath $(firstword $(RECORDINGS)))')
 fuzz:
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do \

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"sort"
-	"strings"
 
 	"vramscope/cachealloc"
 	"vramscope/trace"
@@ -283,14 +282,4 @@ func (f *poolFinder) find(event int) trace.Pool {
 		return f.segments[s].Pool
 	}
 	return trace.Pool{}
-}
-
-// calledEmptyCache reports whether a stack has a call of empty_cache.
-func calledEmptyCache(t *trace.Trace, s trace.StackID) bool {
-	for f := range t.Stacks.All(s) {
-		if strings.HasSuffix(f.Function, "empty_cache") || strings.HasSuffix(f.Function, "emptyCache") {
-			return true
-		}
-	}
-	return false
 }

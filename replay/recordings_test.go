@@ -33,6 +33,8 @@ type recording struct {
 	TakenAt string `json:"taken_at"`
 	Stats   map[string]int64
 	path    string
+	// inRepository says that the file lies in testdata or examples.
+	inRepository bool
 }
 
 const recordingsDir = "../testdata/recordings"
