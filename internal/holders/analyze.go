@@ -26,8 +26,8 @@ type Analysis struct {
 	// nothing was refused.
 	PeakAllocated, PeakReserved, Failure int
 
-	// Allocated bytes of each request, as the replay gave them; 0 for a
-	// refused one.
+	// Allocated bytes of each request, as the replay gave them; 0 for one that
+	// was refused, and for one that was given back before the recording began.
 	Allocated []int64
 	// Rules that decided each request's category.
 	Rules []Rule
@@ -87,17 +87,21 @@ func (a *Analysis) replay(ctx context.Context) error {
 	e := &p.Device.Events
 	a.Allocated = make([]int64, len(p.Requests))
 	a.phasePeak = make([]phasePeak, len(a.Phases))
-	next := 0 // request
+	next := 0          // request
+	before := int64(0) // allocated bytes at the last event
 	for i, b := range p.History().Preexisting {
-		if next = min(i+1, len(p.Requests)); i < next {
-			a.Allocated[i] = b.Size
-			if b.Size < 0 {
-				a.Allocated[i] = roundUp(p.Requests[i].Size)
-			}
+		next = i + 1
+		if b.State == trace.PendingFree {
+			continue // nobody holds it
 		}
+		a.Allocated[i] = b.Size
+		if b.Size < 0 {
+			a.Allocated[i] = roundUp(p.Requests[i].Size)
+		}
+		before += a.Allocated[i]
 	}
 	phase := 0
-	before, peak := int64(0), int64(-1)
+	peak := int64(-1)
 	out, err := p.Run(ctx, replay.Scenario{OnEvent: func(event int, s *cachealloc.Stats) {
 		now, reserved := s.AllocatedBytes.All.Current, s.ReservedBytes.All.Current
 		if act := e.Action[event]; act == trace.Alloc || act == trace.OOM {

@@ -13,9 +13,9 @@ type Leak struct {
 	Line  string        // that stack's user line
 
 	BytesPerStep  float64 // allocated bytes, the median slope over the steps
-	BlocksPerStep float64
-	Steps         int   // that the slope was found over
-	Bytes         int64 // alive at the end of the last of them
+	BlocksPerStep float64 // 0 where one block is made anew and larger
+	Steps         int     // that the slope was found over
+	Bytes         int64   // alive at the end of the last of them
 }
 
 // The least a leak shows. A growth of three steps can be a warm-up, and what
@@ -117,27 +117,30 @@ func leakOf(s []survivor, steps int) (Leak, bool) {
 		bytes[k] += bytes[k-1]
 		blocks[k] += blocks[k-1]
 	}
-	tail := blocks[leakWarmUp:]
-	rises, falls, late := 0, 0, 0
-	for k := 1; k < len(tail); k++ {
-		switch d := tail[k] - tail[k-1]; {
-		case d > 0:
-			rises++
-			if k >= len(tail)*2/3 {
-				late++
-			}
-		case d < 0:
-			falls++
-		}
-	}
-	if rises < 3 || falls*10 > rises || late == 0 {
+	if !grows(blocks[leakWarmUp:], 3, 10) && !grows(bytes[leakWarmUp:], 8, 100) {
 		return Leak{}, false
 	}
 	l := Leak{
-		Stack: s[0].stack, Steps: len(tail), Bytes: bytes[steps-1],
-		BytesPerStep: slope(bytes[leakWarmUp:]), BlocksPerStep: slope(tail),
+		Stack: s[0].stack, Steps: steps - leakWarmUp, Bytes: bytes[steps-1],
+		BytesPerStep: slope(bytes[leakWarmUp:]), BlocksPerStep: slope(blocks[leakWarmUp:]),
 	}
-	return l, l.BytesPerStep > 0 && l.BlocksPerStep > 0
+	return l, l.BytesPerStep > 0
+}
+
+// grows reports whether a series rises at least so many times, also in its
+// last third, and so many times as often as it falls.
+func grows(y []int64, least, perFall int) bool {
+	rises, falls, late := 0, 0, false
+	for k := 1; k < len(y); k++ {
+		switch {
+		case y[k] > y[k-1]:
+			rises++
+			late = late || k >= len(y)*2/3
+		case y[k] < y[k-1]:
+			falls++
+		}
+	}
+	return rises >= least && falls*perFall <= rises && late
 }
 
 // slope is the median of the slopes between all pairs of points, or between

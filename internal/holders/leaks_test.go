@@ -40,6 +40,39 @@ func TestNoLeakInRecordings(t *testing.T) {
 	}
 }
 
+// TestLeakInOneBlock is a history that is concatenated in each step.
+func TestLeakInOneBlock(t *testing.T) {
+	record := func(steps int, size func(int) int64) []Leak {
+		s := newScript()
+		s.alloc(layer0, inLoad)
+		var history uint64
+		for step := range steps {
+			h := s.alloc(mib, inModule)
+			g := s.alloc(layer0, inEngine)
+			s.free(inEngine, h)
+			tmp := s.alloc(512, inOptimizer)
+			s.free(inOptimizer, tmp)
+			s.free(inZeroGrad, g)
+			longer := s.alloc(size(step), inLoss)
+			if history != 0 {
+				s.free(inLoss, history)
+			}
+			history = longer
+		}
+		return s.analyze(t).Leaks()
+	}
+	leaks := record(20, func(i int) int64 { return int64(i+1) * 4096 })
+	if len(leaks) != 1 || leaks[0].BytesPerStep != 4096 || leaks[0].BlocksPerStep != 0 {
+		t.Errorf("found %+v, want 4096 bytes per step", leaks)
+	}
+	if leaks := record(20, func(i int) int64 { return int64(i*i%7+1) * 4096 }); len(leaks) > 0 {
+		t.Errorf("varying sizes: %+v", leaks)
+	}
+	if leaks := record(9, func(i int) int64 { return int64(i+1) * 4096 }); len(leaks) > 0 {
+		t.Errorf("a few steps of rising sizes: %+v", leaks)
+	}
+}
+
 func TestLeaksOfScripts(t *testing.T) {
 	always := func(int) bool { return true }
 	for _, tc := range []struct {

@@ -75,7 +75,7 @@ func (a *Analysis) Live(event int) func(yield func(int) bool) {
 			if int(r.Event) > event {
 				return
 			}
-			if (r.Free < 0 || int(r.Free) > event) && !a.refused(i) && !yield(i) {
+			if (r.Free < 0 || int(r.Free) > event) && a.Allocated[i] > 0 && !yield(i) {
 				return
 			}
 		}

@@ -11,7 +11,7 @@ import (
 // TestHoldersAddUp holds that every grouping attributes all allocated bytes,
 // and that those are the bytes that the replay counted.
 func TestHoldersAddUp(t *testing.T) {
-	for _, name := range []string{"unet_10gib_b8_ok", "unet_10gib_b32_oom", "leak_resnet18", "graph", "caught_oom", "cpp_stacks", "mempool"} {
+	for _, name := range []string{"unet_10gib_b8_ok", "unet_10gib_b32_oom", "leak_resnet18", "graph", "caught_oom", "cpp_stacks", "mempool", "late_start", "ring_overflow"} {
 		a := recorded(t, name)
 		for _, by := range []By{ByLine, ByStack, ByModule, ByCategory} {
 			sum := int64(0)
