@@ -149,6 +149,8 @@ type Graph struct {
 	Outputs []ValueID
 	Nodes   []Node
 	Calls   []Call
+	// Symbols are the extents that the file leaves open, with their ranges.
+	Symbols []Symbol
 	// Assumptions are what the reader did not know and took for granted, one
 	// sentence each.
 	Assumptions []string
