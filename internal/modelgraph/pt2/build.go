@@ -46,8 +46,9 @@ func build(p *program, name string) (*modelgraph.Graph, error) {
 	r := &builder{p: p, b: modelgraph.NewBuilder(name, "torch.export"), seen: map[string]bool{}}
 	r.symbols = newSymbols(p)
 	top := &scope{g: p.graph, values: map[string]modelgraph.ValueID{}, grad: true}
-	r.declare(top)
 	r.flatten(top, nil, 0)
+	r.fixSizes(top)
+	r.declare(top)
 	r.blocks = findBlocks(r.steps)
 	r.paths = []string{""}
 	r.local = newLocals()
@@ -125,6 +126,9 @@ func (r *builder) declare(sc *scope) {
 			shape := make([]modelgraph.Dim, len(meta.sizes))
 			for d, v := range meta.sizes {
 				shape[d] = r.dim(sc, v, nil)
+				if has(r.symbols.static[name], d) {
+					shape[d] = modelgraph.Sym(axisSymbol(namedInput{name, meta}, d, r.symbols.inputs))
+				}
 			}
 			sc.values[name] = r.b.Input(name, dtype, shape...)
 			continue
@@ -207,9 +211,6 @@ func (r *builder) dim(sc *scope, v symInt, n *node) modelgraph.Dim {
 	r.symbols.dims[v.expr] = d
 	return d
 }
-
-// maxGraphs limits graphs inside graphs.
-const maxGraphs = 10_000
 
 // flatten lists the nodes of a graph, those of graphs inside it in their place.
 func (r *builder) flatten(sc *scope, stack []frame, level int) {
@@ -476,10 +477,12 @@ type symbols struct {
 	order  []string
 	known  map[string]*modelgraph.Symbol
 	ranges map[string]bounds
+	inputs []namedInput
+	static map[string]uint64 // by input, the static axes that are open all the same
 }
 
 func newSymbols(p *program) *symbols {
-	s := &symbols{byName: map[string]modelgraph.Dim{}, dims: map[string]modelgraph.Dim{}, known: map[string]*modelgraph.Symbol{}, ranges: p.ranges}
+	s := &symbols{byName: map[string]modelgraph.Dim{}, dims: map[string]modelgraph.Dim{}, known: map[string]*modelgraph.Symbol{}, ranges: p.ranges, static: map[string]uint64{}}
 	var inputs []namedInput
 	for _, spec := range p.inputs {
 		if spec.kind == "user_input" && spec.arg.kind == argTensor {
@@ -488,6 +491,7 @@ func newSymbols(p *program) *symbols {
 			}
 		}
 	}
+	s.inputs = inputs
 	for _, in := range inputs {
 		for axis, v := range in.meta.sizes {
 			name := axisSymbol(in, axis, inputs)
@@ -569,6 +573,12 @@ func (s *symbols) add(sym, name string, value int64) {
 			k.Max = min(k.Max, b.max)
 		}
 	}
+}
+
+// addFixed adds a symbol for static axes; why says what fixes them.
+func (s *symbols) addFixed(name string, value int64, why string) {
+	s.known[name] = &modelgraph.Symbol{Name: name, Value: value, Min: 1, Max: modelgraph.NoLimit, Fixed: why}
+	s.order = append(s.order, name)
 }
 
 // symbol is the Dim of an export's symbol. Those that no axis of an input

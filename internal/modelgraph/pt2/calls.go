@@ -65,9 +65,9 @@ func (r *builder) run(depth int) {
 }
 
 // findBlocks finds the units that "checkpoint every block" means: modules of
-// a class that is not torch.nn's, with a number at the end of their names
-// ("h.0", "encoder_layer_0"), of which there are two or more and which do not
-// occur inside modules of another such class.
+// a class that is not torch.nn's, made of other modules, with a number at the
+// end of their names ("h.0", "encoder_layer_0"), of which there are two or more
+// and which do not occur inside modules of another such class.
 func findBlocks(steps []step) map[string]bool {
 	numbered := func(f frame) bool {
 		last := f.path[len(f.path)-1]
@@ -76,8 +76,8 @@ func findBlocks(steps []step) map[string]bool {
 	members := map[string]map[string]bool{} // class, paths
 	visited := map[string]bool{}
 	for i := range steps {
-		for _, f := range steps[i].stack {
-			if visited[f.key] || !numbered(f) {
+		for j, f := range steps[i].stack {
+			if visited[f.key] || !numbered(f) || j == len(steps[i].stack)-1 {
 				continue
 			}
 			visited[f.key] = true

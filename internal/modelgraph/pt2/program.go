@@ -89,8 +89,8 @@ type outputSpec struct {
 }
 
 // maxItems limits nodes, arguments and extents together, so that a small file
-// cannot ask for much memory: a thousand layers have 300,000.
-const maxItems = 4_000_000
+// cannot ask for much memory: a thousand layers have a million.
+const maxItems = 3_000_000
 
 type decoder struct {
 	scanner
@@ -100,6 +100,10 @@ type decoder struct {
 
 func decode(data []byte) (*program, error) {
 	d := &decoder{scanner: scanner{data: data}, texts: map[string]string{}}
+	return d.program()
+}
+
+func (d *decoder) program() (*program, error) {
 	p := &program{ranges: map[string]bounds{}}
 	d.object(func(key []byte) {
 		switch string(key) {
@@ -212,7 +216,6 @@ func (d *decoder) node() (n node) {
 		case "name":
 			n.name = d.intern()
 		case "inputs":
-			n.inputs = make([]arg, 0, 4)
 			d.array(func() { n.inputs = append(n.inputs, d.namedArg()) })
 		case "outputs":
 			n.outputs = d.args()
@@ -251,7 +254,7 @@ func (d *decoder) namedArg() (a arg) {
 }
 
 func (d *decoder) args() []arg {
-	args := make([]arg, 0, 1)
+	var args []arg
 	d.array(func() { args = append(args, d.arg()) })
 	return args
 }
@@ -415,7 +418,7 @@ func (d *decoder) tensorMeta() (t tensorMeta) {
 		case "dtype":
 			t.dtype = d.int()
 		case "sizes":
-			t.sizes = make([]symInt, 0, 4)
+			t.sizes = []symInt{}
 			d.array(func() { d.count(1); t.sizes = append(t.sizes, d.symInt()) })
 		case "requires_grad":
 			t.grad = d.bool()
