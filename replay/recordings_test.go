@@ -252,7 +252,8 @@ func TestFixedPoint(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				again := p.rerecord(t, &s)
+				tr := p.Record(Scenario{Settings: &s})
+				again := Compile(tr, &tr.Devices[0])
 				o := run(t, again, Scenario{})
 				if o.Matches == nil || !*o.Matches || o.Misplaced > 0 {
 					t.Fatalf("does not match itself: %+v, %d misplaced", o.Divergence, o.Misplaced)
@@ -260,61 +261,6 @@ func TestFixedPoint(t *testing.T) {
 			})
 		}
 	}
-}
-
-// rerecord returns the recording that the simulated run under s would have
-// left.
-func (p *Program) rerecord(t *testing.T, s *cachealloc.Settings) *Program {
-	t.Helper()
-	tr := *p.Trace
-	d := trace.Device{Ordinal: p.Device.Ordinal}
-	tr.Settings = &trace.RecordedSettings{
-		Conf: s.Conf, MaxSplitBytes: -1, GCThreshold: s.GCThreshold, Expandable: s.ExpandableSegments, HasGraphStreamReuse: true,
-		RoundupDivisions: map[int64]int64{},
-	}
-	if strings.Contains(s.Conf, "max_split") {
-		tr.Settings.MaxSplitBytes = s.MaxSplitBytes
-	}
-	for i, n := range s.RoundupDivisions {
-		tr.Settings.RoundupDivisions[1<<i] = n
-	}
-	r := newRunner(p, Scenario{Settings: s})
-	call := trace.TracebackID(0)
-	a := cachealloc.New(cachealloc.Config{Version: p.To, Settings: s, OnSegment: func(act trace.Action, addr uint64, size int64, stream uint64) {
-		d.Events.Append(trace.Event{Action: act, Addr: addr, Size: size, Stream: stream, Traceback: call})
-	}})
-	r.a, r.stats = a, a.Stats()
-	for i := range p.ops {
-		o := &p.ops[i]
-		if o.kind == opRefused {
-			continue
-		}
-		call++
-		size := int64(0)
-		var addr, stream uint64
-		if o.request >= 0 {
-			size, stream = p.Requests[o.request].Size, p.Requests[o.request].Stream
-			if o.kind != opAlloc {
-				addr = a.Address(r.block[o.request])
-			}
-		}
-		switch o.kind {
-		case opFree:
-			d.Events.Append(trace.Event{Action: trace.FreeRequested, Addr: addr, Size: size, Stream: stream})
-			d.Events.Append(trace.Event{Action: trace.FreeCompleted, Addr: addr, Size: size, Stream: stream})
-		case opRequestFree:
-			d.Events.Append(trace.Event{Action: trace.FreeRequested, Addr: addr, Size: size, Stream: stream})
-		case opComplete:
-			d.Events.Append(trace.Event{Action: trace.FreeCompleted, Addr: addr, Size: size, Stream: stream})
-		}
-		r.step(o)
-		if o.kind == opAlloc {
-			d.Events.Append(trace.Event{Action: trace.Alloc, Addr: a.Address(r.block[o.request]), Size: size, Stream: stream, Traceback: call})
-		}
-	}
-	d.Segments = a.Segments()
-	tr.Devices = []trace.Device{d}
-	return Compile(&tr, &tr.Devices[0])
 }
 
 func BenchmarkRun(b *testing.B) {

@@ -99,7 +99,9 @@ type runner struct {
 	recorded *recordedDriver // nil under other settings
 	changes  []Change        // of the recorded settings, still to come
 	survives map[trace.StackID]bool
-	out      Outcome
+	// onSegment, if set, is called for each simulated segment event.
+	onSegment func(a trace.Action, addr uint64, size int64, stream uint64)
+	out       Outcome
 }
 
 type requestState uint8
@@ -131,6 +133,9 @@ func newRunner(p *Program, sc Scenario) *runner {
 	}
 	cfg.OnSegment = func(a trace.Action, addr uint64, size int64, stream uint64) {
 		r.out.SegmentEvents++
+		if r.onSegment != nil {
+			r.onSegment(a, addr, size, stream)
+		}
 		if r.recorded != nil {
 			r.recorded.compare(a, addr, size, stream)
 		}
