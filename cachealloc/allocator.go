@@ -45,8 +45,9 @@ type Allocator struct {
 	captures     []capture      // captures_underway
 	deferred     []Block        // frees that wait for the end of all captures
 
-	reserved int64 // total_allocated_memory
-	stats    Stats
+	reserved   int64 // total_allocated_memory
+	releasable int   // free blocks of which empty_cache would give something back
+	stats      Stats
 }
 
 type capture struct {
@@ -105,6 +106,10 @@ func (a *Allocator) Stats() *Stats { return &a.stats }
 
 // Reserved returns the bytes held from the driver now.
 func (a *Allocator) Reserved() int64 { return a.reserved }
+
+// Releases reports whether EmptyCache would give memory back now. What waits for
+// a stream is not counted.
+func (a *Allocator) Releases() bool { return a.releasable > 0 }
 
 // Address returns where a block is.
 func (a *Allocator) Address(b Block) uint64 { return a.nodes[b].addr }
@@ -235,6 +240,9 @@ func (a *Allocator) freeBlock(p *pool, stream uint64, size int64) Block {
 	}
 	b := set.at(at).block
 	set.removeAt(at)
+	if a.nodes[b].releasable() {
+		a.releasable--
+	}
 	return b
 }
 

@@ -95,11 +95,31 @@ func (a *Allocator) insertFree(b Block) {
 	n := &a.nodes[b]
 	n.gcBase = n.pool.calls
 	n.free.insert(entry{n.size, n.addr, b})
+	if n.releasable() {
+		a.releasable++
+	}
+}
+
+// releasable reports whether empty_cache would give back some of a free block:
+// a whole segment, or a whole granule of an expandable one. Private pools in
+// use are not touched.
+func (n *node) releasable() bool {
+	switch {
+	case n.pool.private != nil:
+		return false
+	case n.vm == nil:
+		return !n.split()
+	}
+	from := roundUp(int64(n.addr-n.vm.addr), n.vm.granule)
+	return int64(n.addr-n.vm.addr)+n.size >= from+n.vm.granule
 }
 
 func (a *Allocator) removeFree(b Block) {
 	n := &a.nodes[b]
 	n.free.remove(entry{n.size, n.addr, b})
+	if n.releasable() {
+		a.releasable--
+	}
 }
 
 // Unmapped blocks are ordered by address alone (BlockComparatorAddress).

@@ -81,7 +81,18 @@ func TestProperties(t *testing.T) {
 				a.Complete(waiting[0])
 				waiting = waiting[1:]
 			},
-			"empty cache": func(*rapid.T) { a.EmptyCache(); waiting = nil },
+			"empty cache": func(t *rapid.T) {
+				before, releases := a.Reserved(), a.Releases()
+				waits := a.Stats().Active.All.Current != a.Stats().Allocation.All.Current
+				a.EmptyCache()
+				if got := a.Reserved() < before; got != releases && !waits {
+					t.Fatalf("Releases said %v, EmptyCache gave back %d", releases, before-a.Reserved())
+				}
+				if a.Releases() {
+					t.Fatal("there is still something to release")
+				}
+				waiting = nil
+			},
 			"": func(t *rapid.T) {
 				checkInvariants(t, a)
 				for _, r := range live {

@@ -59,6 +59,12 @@ type Outcome struct {
 	// Misplaced counts requests that got another address than recorded; under
 	// other settings it says nothing and is 0.
 	Misplaced int
+	// Quiet counts the events after which empty_cache would have released
+	// nothing, so that a call there left no event; QuietRanges are the longest
+	// stretches of them, as [first, last] events. Only under the recorded
+	// settings.
+	Quiet       int
+	QuietRanges [][2]int
 	// Divergence is the first difference from the recording, if one was found.
 	Divergence *Divergence
 	Stats      cachealloc.Stats
@@ -102,6 +108,7 @@ type runner struct {
 	// onSegment, if set, is called for each simulated segment event.
 	onSegment func(a trace.Action, addr uint64, size int64, stream uint64)
 	out       Outcome
+	quietFrom int // since when empty_cache would release nothing, -1
 }
 
 type requestState uint8
@@ -114,7 +121,7 @@ const (
 )
 
 func newRunner(p *Program, sc Scenario) *runner {
-	r := &runner{p: p, sc: sc, block: make([]cachealloc.Block, len(p.Requests)), state: make([]requestState, len(p.Requests))}
+	r := &runner{p: p, sc: sc, quietFrom: -1, block: make([]cachealloc.Block, len(p.Requests)), state: make([]requestState, len(p.Requests))}
 	v := sc.Version
 	if v == (cachealloc.Version{}) {
 		v = p.To
@@ -216,6 +223,9 @@ func (r *runner) step(o *op) bool {
 	case opEmptyCache:
 		r.a.EmptyCache()
 	}
+	if r.recorded != nil {
+		r.listen(int(o.event))
+	}
 	if v := r.stats.ReservedBytes.All.Current; v > r.out.PeakReserved {
 		r.out.PeakReserved, r.out.PeakReservedEvent = v, int(o.event)
 	}
@@ -227,6 +237,32 @@ func (r *runner) step(o *op) bool {
 		r.sc.At = nil
 	}
 	return true
+}
+
+// quietRanges is how many stretches are kept.
+const quietRanges = 16
+
+// listen notes whether a call of empty_cache would leave an event now.
+func (r *runner) listen(event int) {
+	if r.a.Releases() {
+		r.quietFrom = -1
+		return
+	}
+	if r.quietFrom < 0 {
+		r.quietFrom = event
+		if len(r.out.QuietRanges) >= quietRanges { // the shortest makes room
+			least := 0
+			for i, q := range r.out.QuietRanges {
+				if q[1]-q[0] < r.out.QuietRanges[least][1]-r.out.QuietRanges[least][0] {
+					least = i
+				}
+			}
+			r.out.QuietRanges = append(r.out.QuietRanges[:least], r.out.QuietRanges[least+1:]...)
+		}
+		r.out.QuietRanges = append(r.out.QuietRanges, [2]int{event, event})
+	}
+	r.out.Quiet++
+	r.out.QuietRanges[len(r.out.QuietRanges)-1][1] = event
 }
 
 // placed reports whether a request got the address that the recording shows.

@@ -21,9 +21,12 @@ type Replay struct {
 	Recorded ReplayRecorded `json:"recorded"`
 	Runs     []ReplayRun    `json:"runs"`
 
-	// HiddenEmptyCache says where the recording cannot show a call of
-	// empty_cache.
-	EmptyCaches []int `json:"empty_cache_events"`
+	// EmptyCaches are the calls of empty_cache that released something, by
+	// event. One that released nothing leaves no event: it may hide in one of
+	// the stretches of MayHide, [first, last] events.
+	EmptyCaches []int    `json:"empty_cache_events"`
+	MayHide     [][2]int `json:"empty_cache_may_hide"`
+	HideEvents  int      `json:"empty_cache_may_hide_events"`
 }
 
 // Torch is the version of PyTorch that a replay follows.
@@ -91,6 +94,7 @@ func NewReplay(file string, p *replay.Program, v cachealloc.Version, given bool)
 			Events: p.Device.Events.Len(), Complete: h.Complete, CompleteFrom: h.CompleteFrom, Why: h.Reason,
 		},
 		EmptyCaches: append([]int{}, p.EmptyCaches...),
+		MayHide:     [][2]int{},
 	}
 }
 
@@ -103,6 +107,9 @@ func (r *Replay) Add(p *replay.Program, conf string, limit int64, o *replay.Outc
 	}
 	if limit > 0 {
 		run.Limit = &limit
+	}
+	if o.Quiet > 0 {
+		r.MayHide, r.HideEvents = o.QuietRanges, o.Quiet
 	}
 	if o.Divergence != nil {
 		run.Parts = &Parting{o.Divergence.Event, o.Divergence.Reason}
@@ -150,6 +157,16 @@ func (r *Replay) Text(p *term.Printer) error {
 		}
 		p.Printf("  %-36s %12s %12s %8d\n", name, bytesize.Size(run.PeakAllocated), bytesize.Size(run.PeakReserved), run.Retries)
 		r.verdict(p, &run)
+	}
+	if len(r.EmptyCaches) > 0 && len(r.MayHide) > 0 {
+		q := r.MayHide[0]
+		for _, x := range r.MayHide {
+			if x[1]-x[0] > q[1]-q[0] {
+				q = x
+			}
+		}
+		p.Print("\n")
+		p.Wrap("  ", 2, fmt.Sprintf("The program calls empty_cache: %d calls released something. A call that releases nothing leaves no event, and under other settings it might release something: it may hide in %d places, such as events %d to %d.", len(r.EmptyCaches), r.HideEvents, q[0], q[1]))
 	}
 	return p.Err()
 }
