@@ -43,22 +43,22 @@ func (d *Decoder) Decode() (Value, error) {
 			stack = append(stack, d.memo.chunks[0][i])
 			continue
 		case opLongBinGet:
-			if v, err = d.get(int(le.Uint32(buf[pos:]))); err != nil {
+			i := int(le.Uint32(buf[pos:]))
+			pos += 4
+			if c := i >> chunkBits; c < len(d.memo.chunks) && d.memo.chunks[c] != nil {
+				v = d.memo.chunks[c][i&chunkMask]
+			} else {
+				v = 0
+			}
+			if v == 0 {
+				_, err := d.get(i)
 				return 0, err
 			}
-			pos += 4
 		case opMemoize:
 			if len(stack) <= floor {
 				return 0, d.underflow("MEMOIZE")
 			}
-			if d.memo.n&chunkMask != 0 {
-				p := &d.memo.chunks[d.memo.n>>chunkBits][d.memo.n&chunkMask]
-				if *p != 0 {
-					return 0, d.Errorf("memo entry %d is written twice", d.memo.n)
-				}
-				*p = stack[len(stack)-1]
-				d.memo.n++
-			} else if err := d.put(int64(d.memo.n), stack[len(stack)-1]); err != nil {
+			if err := d.memoize(stack[len(stack)-1]); err != nil {
 				return 0, err
 			}
 			continue
@@ -377,7 +377,7 @@ func (d *Decoder) knownList(buf []byte, pos int) (after int, list Value, err err
 	list = Make(List, int64(i))
 	switch buf[memo] {
 	case opMemoize:
-		err = d.put(int64(d.memo.n), list)
+		err = d.memoize(list)
 	case opBinPut:
 		err = d.put(int64(buf[memo+1]), list)
 	case opLongBinPut:

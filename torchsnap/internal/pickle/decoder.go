@@ -48,6 +48,9 @@ type Decoder struct {
 	floats  []float64
 	text    []string
 	strings map[string]Value
+	// The string interned last.
+	lastText string
+	last     Value
 	runs    map[string]Value // what a run of GETs makes: the memo never changes
 	scratch []Value
 	memory  int64
@@ -195,7 +198,12 @@ func (d *Decoder) setItems(dict Value, pairs []Value) error {
 
 // intern returns the value of a string.
 func (d *Decoder) intern(b []byte) (Value, error) {
+	// Python writes a fresh "N/A" for every event.
+	if d.last != 0 && string(b) == d.lastText {
+		return d.last, nil
+	}
 	if v, ok := d.strings[string(b)]; ok {
+		d.lastText, d.last = d.Text(v), v
 		return v, nil
 	}
 	if err := d.Charge(len(b) + 80); err != nil {
@@ -251,6 +259,19 @@ func (d *Decoder) put(i int64, v Value) error {
 	*p = v
 	d.memo.n = max(d.memo.n, int(i)+1)
 	return nil
+}
+
+// memoize writes the next memo entry.
+func (d *Decoder) memoize(v Value) error {
+	if i := d.memo.n; i&chunkMask != 0 { // so its chunk is there
+		p := &d.memo.chunks[i>>chunkBits][i&chunkMask]
+		if *p == 0 {
+			*p = v
+			d.memo.n++
+			return nil
+		}
+	}
+	return d.put(int64(d.memo.n), v)
 }
 
 // get reads a memo entry.
