@@ -24,7 +24,7 @@ accuracy:
 fuzz:
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do \
-	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-30s} $$p || exit 1; \
+	    echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzzminimizetime 10x -fuzztime $${FUZZTIME:-30s} $$p || exit 1; \
 	  done; done
 full:
 	.ci/full

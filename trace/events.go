@@ -141,3 +141,44 @@ func appendOptional[T comparable](column []T, rows int, v T) []T {
 	}
 	return append(column, v)
 }
+
+// Truncate drops the rows from n on.
+func (e *Events) Truncate(n int) {
+	e.Action, e.Addr, e.Size = e.Action[:n], e.Addr[:n], e.Size[:n]
+	e.Stream, e.Stack, e.Traceback = e.Stream[:n], e.Stack[:n], e.Traceback[:n]
+	e.Time = e.Time[:min(n, len(e.Time))]
+	e.Pool = e.Pool[:min(n, len(e.Pool))]
+	e.Compile = e.Compile[:min(n, len(e.Compile))]
+	e.Metadata = e.Metadata[:min(n, len(e.Metadata))]
+	e.Name = e.Name[:min(n, len(e.Name))]
+}
+
+// AppendRows adds rows from to to of another recording with the same stacks,
+// labels and pools.
+func (e *Events) AppendRows(src *Events, from, to int) {
+	n := len(e.Action)
+	e.Action = append(e.Action, src.Action[from:to]...)
+	e.Addr = append(e.Addr, src.Addr[from:to]...)
+	e.Size = append(e.Size, src.Size[from:to]...)
+	e.Stream = append(e.Stream, src.Stream[from:to]...)
+	e.Stack = append(e.Stack, src.Stack[from:to]...)
+	e.Traceback = append(e.Traceback, src.Traceback[from:to]...)
+	e.Time = appendRows(e.Time, n, src.Time, from, to)
+	e.Pool = appendRows(e.Pool, n, src.Pool, from, to)
+	e.Compile = appendRows(e.Compile, n, src.Compile, from, to)
+	e.Metadata = appendRows(e.Metadata, n, src.Metadata, from, to)
+	e.Name = appendRows(e.Name, n, src.Name, from, to)
+}
+
+func appendRows[T any](column []T, rows int, src []T, from, to int) []T {
+	if column == nil && src == nil {
+		return nil
+	}
+	if column == nil {
+		column = make([]T, rows, rows+to-from)
+	}
+	if src == nil {
+		return append(column, make([]T, to-from)...)
+	}
+	return append(column, src[from:to]...)
+}

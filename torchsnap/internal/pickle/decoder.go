@@ -51,10 +51,10 @@ type Decoder struct {
 	// The string interned last.
 	lastText string
 	last     Value
-	runs    map[string]Value // what a run of GETs makes: the memo never changes
-	scratch []Value
-	memory  int64
-	limit   int64
+	runs     map[string]Value // what a run of GETs makes: the memo never changes
+	scratch  []Value
+	memory   int64
+	limit    int64
 }
 
 // maxDepth bounds the nesting. A snapshot has six levels.
