@@ -47,6 +47,8 @@ func (s *scanner) context(f *Failure, begin, end *window, lead string, st *strea
 var (
 	pythonFrame   = regexp.MustCompile(`^\s*File "([^"]+)", line (\d+), in (.+?)\s*$`)
 	notebookFrame = regexp.MustCompile(`^\s*(?:File )?([^\s:"]+\.py)(?::(\d+))?,? in ([\w<>.]+)\(`)
+	notebookCell  = regexp.MustCompile(`^(Cell In ?\[\d+\]|Input In ?\[\d+\]|<ipython-input-[^>]+>)(?:, line (\d+))?(?:,? in ([\w<>.]+).*)?$`)
+	notebookArrow = regexp.MustCompile(`^-+> ?(\d+) +(.*)$`)
 	gluedStart    = []byte("Traceback (most recent call last)")
 )
 
@@ -65,7 +67,8 @@ search:
 		case bytes.Contains(text, gluedStart):
 			start = i
 			break search
-		case len(text) == 0 || l.text[0] == ' ' || l.text[0] == '\t' || bytes.HasPrefix(text, []byte("File \"")) || l.width > 0 && l.joins:
+		case len(text) == 0 || l.text[0] == ' ' || l.text[0] == '\t' || bytes.HasPrefix(text, []byte("File ")) || l.joins,
+			bytes.HasPrefix(text, []byte("--")), notebookCell.Match(text), notebookFrame.Match(text):
 		default:
 			// Another program or thread may write in between.
 			if strange++; strange > 3 {
@@ -84,11 +87,21 @@ search:
 			m = notebookFrame.FindStringSubmatch(text)
 		}
 		if m == nil {
+			m = notebookCell.FindStringSubmatch(text)
+		}
+		if m == nil {
+			if a := notebookArrow.FindStringSubmatch(text); a != nil && len(tb.Frames) > 0 {
+				last := &tb.Frames[len(tb.Frames)-1]
+				last.Source = strings.TrimSpace(a[2])
+				if last.Line == 0 {
+					last.Line, _ = strconv.Atoi(a[1])
+				}
+			}
 			continue
 		}
 		n, _ := strconv.Atoi(m[2])
 		frame := Frame{File: m[1], Line: n, Function: m[3]}
-		if next := w.line(i + 1); next != nil && i+1 < 0 && !pythonFrame.Match(next.text) {
+		if next := w.line(i + 1); next != nil && i+1 < 0 && strings.HasPrefix(strings.TrimSpace(text), "File \"") && !pythonFrame.Match(next.text) {
 			frame.Source = strings.TrimSpace(w.joined(i + 1))
 		}
 		if len(tb.Frames) == framesMost { // deep recursion: keep the innermost
@@ -271,7 +284,7 @@ func lastStep(w *window) (int, *Fact) {
 }
 
 // copes is what programs print when they handle a failure themselves.
-var copes = regexp.MustCompile(`(?i)retry|trying again|try again with|reduc\w+ (?:the )?batch|batch size (?:reduced|halved)|halv\w+ (?:the )?batch|skip(?:ping|ped)? (?:this |the )?(?:batch|sample|step|image|example)|\bcaught\b|recover(?:ed|ing)|falling back|fall back|fallback|continuing|switching to tiled|lowering|decreas\w+ (?:the )?batch`)
+var copes = regexp.MustCompile(`(?i)retry|trying again|try again with|reduc\w+ (?:the )?batch|batch size (?:reduced|halved)|halv\w+ (?:the )?batch|skip(?:ping|ped)? (?:this |the )?(?:batch|sample|step|image|example)|\bcaught\b|recover(?:ed|ing)?\b|falling back|fall back|fallback|continuing|switching to tiled|lowering|decreas\w+ (?:the )?batch`)
 
 // advises are sentences that tell the reader what to do: the program does nothing.
 var advises = regexp.MustCompile(`(?i)\b(?:please|try (?:to |setting|lowering|reducing|increasing|decreasing)|consider|you (?:can|may|might|should|could)|recommend\w*|suggest\w*|may be able to)\b`)

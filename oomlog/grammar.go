@@ -91,13 +91,14 @@ func grammarTable() []grammar {
 // fieldTypes are the regular expressions of the field types, in squeezed text.
 var fieldTypes = map[string]string{
 	"size":   `[0-9][0-9,]*(?:\.[0-9]+)?(?:bytes|[kKMGT]i?B?|B)`,
-	"n":      `[0-9][0-9,]*`,                   // whole bytes, no unit
-	"g":      `[0-9]+(?:\.[0-9]+)?`,            // a number of GiB whose unit stands elsewhere
-	"m":      `[0-9][0-9,]*(?:\.[0-9]+)?`,      // the same in MiB
-	"c":      `-?[0-9][0-9,]*(?:\.[0-9]+)?`,    // a count of something else
-	"i":      `[0-9]+`,                         // an ordinal
-	"t":      `.{1,160}?`,                      // text up to what follows
-	"w":      `[A-Za-z0-9_./:\-\[\]<>]{1,160}`, // one word
+	"n":      `[0-9][0-9,]*`,                                // whole bytes, no unit
+	"g":      `[0-9]+(?:\.[0-9]+)?`,                         // a number of GiB whose unit stands elsewhere
+	"m":      `[0-9][0-9,]*(?:\.[0-9]+)?`,                   // the same in MiB
+	"c":      `-?[0-9][0-9,]*(?:\.[0-9]+)?`,                 // a count of something else
+	"i":      `[0-9]+`,                                      // an ordinal
+	"t":      `.{1,160}?`,                                   // text up to what follows
+	"w":      `[A-Za-z0-9_./:\-\[\]<>]{1,160}`,              // one word
+	"step":   `[0-9]+\.(?:[0-9]+|batch|extern|interactive)`, // Slurm's job and step
 	"word":   `[A-Za-z0-9_]{1,80}`,
 	"quoted": `[^'"]{1,160}`,
 	"procs":  `(?:Process[0-9]+has[0-9.]+(?:bytes|[KMGT]iB)memoryinuse\.|Includingnon-PyTorchmemory,thisprocesshas[0-9.]+(?:bytes|[KMGT]iB)memoryinuse\.)*`,

@@ -17,7 +17,7 @@ func hostGrammars() []grammar {
 		g("kubernetes/oomkilled", "a container was ended at its memory limit", Fatal, HostMemory,
 			`(?:Reason: ?OOMKilled|reason: ?OOMKilled|"reason": ?"OOMKilled"|OOMKilled ?\(exit code 137\))`, "OOMKilled"),
 		g("slurm/oom", "Slurm saw the kernel end processes of a step", Fatal, HostMemory,
-			`slurmstepd: error: Detected {events:c} oom[-_]kill event(?:\(?s?\)?) in (?:StepId|step )=?{where}(?: cgroup)?`, "slurmstepd: error: Detected"),
+			`slurmstepd: error: Detected {events:c} oom[-_]kill event(?:\(?s?\)?) in (?:StepId|step )=?{where:step}(?: cgroup)?`, "slurmstepd: error: Detected"),
 		g("slurm/task", "Slurm's word on a task", Fatal, HostMemory,
 			`srun: error: {where:t}: tasks? {rank}(?:-[0-9]+)?: Out Of Memory`, "Out Of Memory"),
 		g("python/loader-bus", "a DataLoader worker met a full /dev/shm", Fatal, SharedMemory,

@@ -118,7 +118,7 @@ var hostSamples = []sample{
 	{grammar: "linux/oom", text: "Mar  4 05:06:07 box kernel: Out of memory: Killed process 4242 (python3) total-vm:73400320kB, anon-rss:33554432kB, file-rss:1024kB, shmem-rss:0kB", want: "pid=4242 where=python3 total_vm=75161927680 allocated=32.00GiB file_rss=1048576 shmem_rss=0"},
 	{grammar: "linux/constraint", text: "[12345.678901] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,task=python3,pid=4242,uid=0", want: "where=MEMCG"},
 	{grammar: "kubernetes/oomkilled", text: "      Reason:       OOMKilled", want: ""},
-	{grammar: "slurm/oom", text: "slurmstepd: error: Detected 2 oom_kill events in StepId=31415.0. Some of the step tasks have been OOM Killed.", want: "events=2 where=31415.0."},
+	{grammar: "slurm/oom", text: "slurmstepd: error: Detected 2 oom_kill events in StepId=31415.0. Some of the step tasks have been OOM Killed.", want: "events=2 where=31415.0"},
 	{grammar: "slurm/task", text: "srun: error: node12: task 3: Out Of Memory", want: "where=node12 rank=3"},
 	{grammar: "python/loader-bus", text: "RuntimeError: DataLoader worker (pid 812) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.", want: "pid=812"},
 	{grammar: "python/loader-killed", text: "RuntimeError: DataLoader worker (pid 812) is killed by signal: Killed.", want: "pid=812"},

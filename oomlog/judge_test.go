@@ -39,6 +39,9 @@ func TestKinds(t *testing.T) {
 		{"table of a document", "| 1.4 | RuntimeError: " + message + " |", "mention"},
 		{"loguru", "2026-01-02 03:04:05.678 | ERROR    | trainer:fit:10 - " + message, "failure"},
 
+		{"ComfyUI", "!!! Exception during processing !!! " + message, "failure"},
+
+		{"handler tries to recover", "2026-01-02 03:04:05 | WARNING | fairseq.trainer | OOM: Ran out of memory with exception: " + message + "\n2026-01-02 03:04:05 | WARNING | fairseq.trainer | attempting to recover from OOM in forward/backward pass", "caught"},
 		{"handler says so", "WARNING: " + message + ", retrying with batch size 8", "caught"},
 		{"handler on the next line", "RuntimeError: " + message + "\nOOM in forward, skipping batch 17", "caught"},
 		{"went on", "step 10 loss 2.1\n" + tb + "RuntimeError: " + message + "\nstep 11 loss 2.0\nstep 12 loss 1.9", "caught"},
@@ -116,6 +119,32 @@ func TestTracebackAndFacts(t *testing.T) {
 	}
 	if step == nil || step.Value == nil || *step.Value != 41 || step.Line != 5 {
 		t.Errorf("step %+v; want 41 on line 5", step)
+	}
+}
+
+// TestNotebookTraceback reads IPython's form.
+func TestNotebookTraceback(t *testing.T) {
+	f := one(t, `---------------------------------------------------------------------------
+OutOfMemoryError                          Traceback (most recent call last)
+Cell In[5], line 3
+      1 for x in loader:
+      2     out = model(x)
+----> 3     out.sum().backward()
+
+File /opt/lib/python3.11/site-packages/torch/_tensor.py:525, in Tensor.backward(self, gradient)
+    523     return
+--> 525 torch.autograd.backward(
+    526     self, gradient)
+
+OutOfMemoryError: `+message+"\n")
+	if f.Traceback == nil || len(f.Traceback.Frames) != 2 {
+		t.Fatalf("traceback %+v; want two frames", f.Traceback)
+	}
+	want := []Frame{{"Cell In[5]", 3, "", "out.sum().backward()"}, {"/opt/lib/python3.11/site-packages/torch/_tensor.py", 525, "Tensor.backward", "torch.autograd.backward("}}
+	for i, w := range want {
+		if f.Traceback.Frames[i] != w {
+			t.Errorf("frame %d: %+v; want %+v", i, f.Traceback.Frames[i], w)
+		}
 	}
 }
 
@@ -204,5 +233,22 @@ step 20 loss 1.9 mem 11.50GiB
 	}
 	if n := len(report.Usage); n < 2 || report.Usage[n-1].Step != 20 || report.Usage[n-1].Used.String() != "11.50 GiB" {
 		t.Errorf("usage %+v; want 10.5 GiB at 10, 11.5 GiB at 20", report.Usage)
+	}
+}
+
+// TestOnOneLine: a consequence does not hide the cause that stands beside it, and
+// one message does not swallow the next line.
+func TestOnOneLine(t *testing.T) {
+	for _, tc := range []struct{ log, want string }{
+		{"Error: llama runner process has terminated: cudaMalloc failed: out of memory", "ollama/runner ggml/cuda-malloc"},
+		{"slurmstepd: error: Detected 1 oom_kill event in StepId=123.0. Some of the step tasks have been OOM Killed.\nsrun: error: n1: task 0: Out Of Memory", "slurm/oom slurm/task"},
+	} {
+		var got []string
+		for _, f := range mustScan(t, tc.log+"\n").Failures {
+			got = append(got, f.Grammar)
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%q gives %q; want %q", tc.log, got, tc.want)
+		}
 	}
 }

@@ -49,6 +49,25 @@ func (s *scanner) keep(f Failure, st *stream) {
 	}
 }
 
+// repeated counts a message that has already come twice, without another look at
+// what stands around it: programs that retry print thousands.
+func (s *scanner) repeated(f *Failure, st *stream) bool {
+	fs := s.report.Failures
+	for i := len(fs) - 1; i >= 0 && i >= len(fs)-16; i-- {
+		old := &fs[i]
+		if old.Repeats == 0 || f.Line-old.Line > repeatLines {
+			continue
+		}
+		f.Kind = old.Kind
+		if sameMessage(old, f) {
+			old.Repeats++
+			st.last = i
+			return true
+		}
+	}
+	return false
+}
+
 // sameMessage tells a copy, by a logger or a parent process, from a second
 // failure. Sizes that vary from one failure to the next decide; a form without
 // any needs the same stream and nearness.

@@ -258,6 +258,7 @@ func (s *scanner) candidates(w *window, forms []int, st *stream) []span {
 				if m == nil {
 					break
 				}
+				q.clip(s.regexp(form), m)
 				at = m[1]
 				if q.line[m[1]-1] < 0 || q.inWord(m[0]) || place(m[0]) < st.done || s.shadowed(q, all, form, m) {
 					continue
@@ -295,6 +296,9 @@ func (s *scanner) shadowed(q *squeezed, all []found, form int, m []int) bool {
 		}
 		// "MemoryError: std::bad_alloc: ..." is one message.
 		class := m[1] < len(q.b) && q.b[m[1]] == ':' && m[0] < f.m[0]
+		if s.table[f.form].kind == Consequence {
+			continue // its cause may stand on the same line
+		}
 		if s.table[form].weak && (class || q.line[f.m[0]] == q.line[m[0]]) {
 			return true
 		}
@@ -319,14 +323,13 @@ func (s *scanner) message(w *window, q *squeezed, f found, st *stream) {
 			continue
 		}
 		name, typ, _ := strings.Cut(name, "__")
-		text := q.field(f.m[2*i], f.m[2*i+1], typ, f.m[2*i+1] == f.m[1])
+		text := string(q.b[f.m[2*i]:f.m[2*i+1]])
 		setField(&failure, strings.TrimRight(name, digits), typ, text, g.decimal)
 	}
 	if g.role == addsTo {
 		s.addTo(st, g, &failure)
 		return
 	}
-	s.messages++
 	failure.Grammar, failure.Framework, failure.Version = g.id, g.framework, g.version
 	failure.Kind, failure.Memory = g.kind, g.memory
 	failure.Details = append(failure.Details, g.fixed...)
@@ -337,6 +340,11 @@ func (s *scanner) message(w *window, q *squeezed, f found, st *stream) {
 		r := l.source.rank
 		failure.Rank = &r
 	}
+	if s.repeated(&failure, st) {
+		return
+	}
+	failure.Kind = g.kind
+	s.messages++
 	lead := w.lead(startLine, int(q.col[f.m[0]]))
 	if m := exceptionSyntax.FindStringSubmatch(lead); m != nil {
 		failure.Exception = m[1]
@@ -351,20 +359,31 @@ func (s *scanner) message(w *window, q *squeezed, f found, st *stream) {
 // exceptionSyntax finds the class in front of a message.
 var exceptionSyntax = regexp.MustCompile(`([A-Za-z_][\w.]*(?:Error|Exception|OutOfMemory|bad_alloc|ResourceExhausted\w*))(?: \(see above for traceback\))?: *(?:\[.*)?$`)
 
-// field returns a captured text. Whole numbers end at white space: two numbers in
-// a row must not become one. They go on over the end of a line only where a
-// terminal wrapped it, or where the pattern proves it by what follows.
-func (q *squeezed) field(from, to int, typ string, last bool) string {
-	switch typ {
-	case "n", "i", "c", "g", "m", "w", "word":
-		for i := from + 1; i < to; i++ {
-			if q.gap[i] == spaceGap || q.gap[i] == lineGap && last {
-				return string(q.b[from:i])
+// clip ends whole numbers and words at white space, of which the pattern knows
+// nothing: two numbers in a row must not become one. They go on over the end of a
+// line only where a terminal wrapped it, or where the pattern proves it by what
+// follows.
+func (q *squeezed) clip(re *regexp.Regexp, m []int) {
+	for i, name := range re.SubexpNames() {
+		_, typ, _ := strings.Cut(name, "__")
+		if m[2*i] < 0 || !clipped[typ] {
+			continue
+		}
+		last := m[2*i+1] == m[1]
+		for k := m[2*i] + 1; k < m[2*i+1]; k++ {
+			if q.gap[k] == spaceGap || q.gap[k] == lineGap && last {
+				m[2*i+1] = k
+				if last {
+					m[1] = k
+				}
+				break
 			}
 		}
 	}
-	return string(q.b[from:to])
 }
+
+// clipped are the field types that white space ends.
+var clipped = map[string]bool{"n": true, "i": true, "c": true, "g": true, "m": true, "w": true, "word": true}
 
 // lead returns what stands before column col of a line, with the lines that run
 // into it.

@@ -20,9 +20,9 @@ var (
 	comment   = regexp.MustCompile(`^\s*(?:#|//|/\*|\*|--|"""|'''|<!--|;)`)
 	helpText  = regexp.MustCompile(`^\s*-{1,2}[a-zA-Z][\w-]*[ ,=].*|\bhelp=|\bprint\(|\braise \w|\bexcept\b|\bassert\b|\bif\b.*\bin str\(|grep|re\.(?:search|match)\(`)
 	person    = regexp.MustCompile(`(?i)\b(?:I|I'm|we|my|our|you|your|please|anyone|somebody|someone|hi|hello|how|why|what|which|because|when|often|usually|sometimes|famous|typical|known|error like|such as|for example|e\.g\.|means|called|says|article|post)\b`)
-	announces = regexp.MustCompile(`(?i)(?:error|exception|fail\w*|fatal|warn\w*|abort\w*|panic|caught|raised?|retry\w*|oom|what\(\)|RESOURCE_EXHAUSTED|exhausted|reason|traceback|crash\w*|critical|terminated?|detail|msg|message|last error)\b[^.?!]{0,80}$`)
+	announces = regexp.MustCompile(`(?i)(?:error|exception|fail\w*|fatal|warn\w*|abort\w*|panic|caught|raised?|retry\w*|oom|what\(\)|RESOURCE_EXHAUSTED|exhausted|reason|traceback|crash\w*|critical|terminated?|detail|msg|message|last error)\b[^.?]{0,80}$`)
 	// announced is a line that begins by saying so: "Error occurred when sampling:".
-	announced = regexp.MustCompile(`(?i)^\W*(?:[\w.]+ +){0,3}(?:error|exception|failed|failure|fatal|caught)\b[^.?!]{0,100}[:=] *$`)
+	announced = regexp.MustCompile(`(?i)^\W*(?:[\w.]+ +){0,3}(?:error|exception|failed|failure|fatal|caught)\b[^.?]{0,100}[:=!] *$`)
 	levelWord = regexp.MustCompile(`(?i)\b(?:ERROR|WARN|WARNING|INFO|DEBUG|CRITICAL|FATAL|EXCEPTION)\b`)
 	codeFence = []byte("```")
 )

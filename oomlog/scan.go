@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 )
 
@@ -69,9 +70,13 @@ type scanner struct {
 }
 
 func (s *scanner) run(r io.Reader) error {
-	s.buf = make([]byte, 0, lookBack+blockSize+lookAhead)
+	const whole = lookBack + blockSize + lookAhead
+	s.buf = make([]byte, 0, whole/16) // most pastes are small
 	s.baseLine, s.state = 1, s.find.root
 	for {
+		if len(s.buf) == cap(s.buf) && len(s.buf) < whole {
+			s.buf = slices.Grow(s.buf, min(whole-len(s.buf), 3*len(s.buf)))
+		}
 		n, err := readSome(r, s.buf[len(s.buf):cap(s.buf)])
 		s.buf = s.buf[:len(s.buf)+n]
 		fresh := s.buf[s.scanned:]
@@ -121,10 +126,14 @@ func (s *scanner) collect(fresh []byte) {
 // process handles the hits that have enough text after them.
 func (s *scanner) process(end bool) {
 	ready := len(s.hits)
+	if !end && len(s.buf) <= lookAhead {
+		return
+	}
 	if !end {
 		limit := s.base + int64(len(s.buf)) - lookAhead
-		if i := bytes.LastIndexByte(s.buf[:limit-s.base], '\n'); i >= 0 {
-			limit = s.base + int64(i) // the hits of a line go together
+		at := int(limit - s.base)
+		if i := bytes.LastIndexByte(s.buf[max(0, at-maxLine):at], '\n'); i >= 0 {
+			limit = s.base + int64(max(0, at-maxLine)+i) // the hits of a line go together
 		}
 		ready = sort.Search(len(s.hits), func(i int) bool { return s.hits[i].offset >= limit })
 	}
