@@ -6,21 +6,45 @@ import (
 )
 
 // PeakRounded returns the most bytes that the program had in use at once, each
-// request rounded to 512 bytes: below this no settings make it fit.
-func (p *Program) PeakRounded() int64 {
+// request rounded to 512 bytes.
+func (p *Program) PeakRounded() int64 { peak, _ := p.peaks(); return peak }
+
+// Floor returns the bytes below which no settings make the program fit:
+// PeakRounded, and what was in use when the recording ends with a refused
+// request, together with that request.
+func (p *Program) Floor() int64 { peak, end := p.peaks(); return max(peak, end) }
+
+func (p *Program) peaks() (peak, refusedAtEnd int64) {
 	s := cachealloc.DefaultSettings()
-	var now, peak int64
+	var now int64
 	for i := range p.ops {
 		o := &p.ops[i]
 		switch o.kind {
 		case opAlloc:
 			now += s.RoundSize(p.Requests[o.request].Size)
 			peak = max(peak, now)
+		case opRefused:
+			if !p.asksAfter(o) {
+				refusedAtEnd = now + s.RoundSize(p.Requests[o.request].Size)
+			}
 		case opFree, opRequestFree:
 			now -= s.RoundSize(p.Requests[o.request].Size)
 		}
 	}
-	return peak
+	return peak, refusedAtEnd
+}
+
+// EndsInFailure reports whether the last request of the recording was refused.
+func (p *Program) EndsInFailure() bool {
+	for i := len(p.ops) - 1; i >= 0; i-- {
+		switch p.ops[i].kind {
+		case opAlloc:
+			return false
+		case opRefused:
+			return true
+		}
+	}
+	return false
 }
 
 // RecordedReserved returns the most bytes that the recording shows reserved,

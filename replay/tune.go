@@ -39,7 +39,7 @@ type TuneResult struct {
 	// stops the program), then the most room, which is the smallest limit that
 	// they survive, then the fewest words.
 	Candidates []Candidate
-	// Floor is Program.PeakRounded: no settings make the job fit below it.
+	// Floor is Program.Floor: no settings make the job fit below it.
 	Floor int64
 	Tried int // settings replayed
 }
@@ -90,7 +90,7 @@ func (p *Program) Tune(ctx context.Context, o TuneOptions) (*TuneResult, error) 
 		return nil, err
 	}
 	t.sortFinal()
-	return &TuneResult{Candidates: t.found, Floor: p.PeakRounded(), Tried: len(t.found)}, nil
+	return &TuneResult{Candidates: t.found, Floor: p.Floor(), Tried: len(t.found)}, nil
 }
 
 type tuner struct {

@@ -146,11 +146,16 @@ func (r *Replay) Text(p *term.Printer) error {
 	if !r.Recorded.Complete {
 		p.Wrap("  ", 2, "The recording is not complete: "+r.Recorded.Why+". What was live before is placed as the first event found it.")
 	}
-	p.Printf("  recorded %-43s reserved %12s\n", settingsName(r.Recorded.Conf), bytesize.Size(r.Recorded.PeakReserved))
 	p.Print("\n")
-	p.Printf("  %-36s %12s %12s %8s\n", "replayed under", "allocated", "reserved", "retries")
+	p.Printf("  %-36s %12s %12s %8s\n", "", "allocated", "reserved", "retries")
+	p.Printf("  %-36s %12s %12s\n", "recorded", "", bytesize.Size(r.Recorded.PeakReserved))
+	under := "replayed under"
+	if len(r.Runs) > 0 && r.Runs[0].Limit != nil {
+		under = fmt.Sprintf("replayed with at most %v, under", bytesize.Size(*r.Runs[0].Limit))
+	}
+	p.Printf("  %s\n", under)
 	for _, run := range r.Runs {
-		name := settingsName(run.Conf)
+		name := "  " + settingsName(run.Conf)
 		if len(name) > 36 {
 			p.Printf("  %s\n", name)
 			name = ""
@@ -179,31 +184,33 @@ func (r *Replay) verdict(p *term.Printer, run *ReplayRun) {
 	if run.Parts != nil && run.Conf == r.Recorded.Conf {
 		say(p.Styled(term.Gold, fmt.Sprintf("differs from the recording at event %d: %s", run.Parts.Event, run.Parts.Reason)))
 	}
+	survived := run.OOMs
+	if run.FatalOOM != nil {
+		survived--
+	}
+	if survived > 0 {
+		say(fmt.Sprintf("%d %s that the program survived", survived, plural(int(survived), "refusal")))
+	}
 	if f := run.FatalOOM; f != nil {
-		text := fmt.Sprintf("dies at event %d: a request of %s needs %s more, with %s reserved", f.Event,
-			bytesize.Size(f.Requested), bytesize.Size(f.Segment), bytesize.Size(f.Reserved))
+		text := fmt.Sprintf("dies at event %d: %s asked for", f.Event, bytesize.Size(f.Requested))
+		if f.Segment != f.Requested {
+			text += fmt.Sprintf(", which needs a segment of %s,", bytesize.Size(f.Segment))
+		}
+		text += fmt.Sprintf(" with %s reserved", bytesize.Size(f.Reserved))
 		if run.Limit != nil {
 			text += fmt.Sprintf(" of %s", bytesize.Size(*run.Limit))
 		}
 		say(p.Styled(term.Red, text))
 		for i, line := range f.Stack {
 			if i == 3 && len(f.Stack) > 4 {
-				say(fmt.Sprintf("  … %d calls more", len(f.Stack)-i))
+				p.Printf("          … %d calls more\n", len(f.Stack)-i)
 				break
 			}
-			say("  " + term.Safe(line))
-		}
-	}
-	if survived := run.OOMs; survived > 0 {
-		if run.FatalOOM != nil {
-			survived--
-		}
-		if survived > 0 {
-			say(fmt.Sprintf("%d refusals before, which the program survived", survived))
+			p.Printf("          %s\n", term.Safe(line))
 		}
 	}
 	if run.MayDiffer {
-		say("From the first refusal (or grant) that the recording does not have, the real program may ask differently.")
+		say("Where a request was granted that the recording shows refused, or the other way, the real program may ask differently from there on.")
 	}
 }
 

@@ -21,6 +21,9 @@ type Tune struct {
 	Tried  int             `json:"settings_tried"`
 	Found  []TuneCandidate `json:"candidates"` // best first
 	Basis  string          `json:"basis"`
+	// EndsInFailure says that the recording ends where the job died: what it
+	// would have asked for afterwards is in no replay.
+	EndsInFailure bool `json:"recording_ends_in_failure"`
 }
 
 // TuneCandidate is one settings string with what it does.
@@ -38,7 +41,7 @@ type TuneCandidate struct {
 func NewTune(file string, p *replay.Program, v cachealloc.Version, given bool, limit int64, res *replay.TuneResult) *Tune {
 	t := &Tune{
 		File: file, Device: p.Device.Ordinal, Torch: Torch{v.String(), !given, p.From.String(), p.To.String()},
-		Limit: limit, Floor: res.Floor, Tried: res.Tried, Basis: "replayed",
+		Limit: limit, Floor: res.Floor, Tried: res.Tried, Basis: "replayed", EndsInFailure: p.EndsInFailure(),
 	}
 	for _, c := range res.Candidates {
 		x := TuneCandidate{
@@ -64,6 +67,11 @@ func (t *Tune) Text(p *term.Printer) error {
 	limit := bytesize.Size(t.Limit)
 	p.Printf("%s: device %d under %v, PyTorch %s%s\n\n", term.Safe(t.File), t.Device, limit, t.Torch.Version, inferred(t.Torch))
 	switch {
+	case t.Fits && t.EndsInFailure && t.Best.Conf == "":
+		p.Wrap("", 0, p.Styled(term.Gold, "It gets past its failure with the default settings: leave PYTORCH_CUDA_ALLOC_CONF unset."))
+	case t.Fits && t.EndsInFailure:
+		p.Wrap("", 0, p.Styled(term.Gold, "It gets past its failure with"))
+		p.Printf("\n    export PYTORCH_CUDA_ALLOC_CONF=%s\n", shellQuote(t.Best.Conf))
 	case t.Fits && t.Best.Conf == "":
 		p.Wrap("", 0, p.Styled(term.Green, "It fits with the default settings: leave PYTORCH_CUDA_ALLOC_CONF unset."))
 	case t.Fits:
@@ -75,6 +83,10 @@ func (t *Tune) Text(p *term.Printer) error {
 	default:
 		p.Wrap("", 0, p.Styled(term.Red, fmt.Sprintf("None of %d settings makes it fit. Its tensors take up to %v at once; what is left of %v does not suffice for what the allocator must keep beside them.",
 			t.Tried, bytesize.Size(t.Floor), limit)))
+	}
+	if t.Fits && t.EndsInFailure {
+		p.Print("\n")
+		p.Wrap("", 0, "Whether it then runs to its end is not known: the recording ends at the failure, and what the program asks for afterwards comes on top.")
 	}
 	p.Print("\n")
 	p.Printf("  %-40s %11s %12s %8s\n", "replayed under", "reserved", "fits down to", "retries")
