@@ -387,7 +387,7 @@ func (s *subject) summarize() {
 	if h := s.p.History(); !h.Complete {
 		s.in.Advice = append(s.in.Advice, "The recording is not complete ("+h.Reason+"): call torch.cuda.memory._record_memory_history() before the model is made, with a larger max_entries.")
 	}
-	if s.fatal != nil && !s.whole {
+	if s.fatal != nil && !s.whole && s.o.With == nil {
 		s.in.Advice = append(s.in.Advice, "The recording holds no complete step, so that all needs are lower bounds: record a run at a smaller batch too and give it with --with.")
 	}
 }

@@ -66,7 +66,7 @@ func (x *explain) stack() {
 	}
 	shown := 0
 	for _, line := range x.in.Failures[0].Stack {
-		if strings.Contains(line, "torch/nn/modules/module.py") || strings.Contains(line, "torch/nn/modules/container.py") {
+		if plumbing(line) {
 			continue
 		}
 		if shown++; shown > stackLines {
@@ -74,6 +74,12 @@ func (x *explain) stack() {
 		}
 		x.Printf("    %s\n", term.Safe(line))
 	}
+}
+
+// plumbing reports whether a line of a stack is a call inside torch from one
+// module to the next.
+func plumbing(line string) bool {
+	return strings.Contains(line, "torch/nn/modules/module.py") || strings.Contains(line, "torch/nn/modules/container.py")
 }
 
 func (x *explain) causes() {
@@ -108,17 +114,20 @@ func (x *explain) holders() {
 	if len(x.in.Holders) == 0 {
 		return
 	}
-	when := "now"
+	when, now := "now", ""
 	var total int64
 	if m := x.in.Moment; m != nil {
 		when = "at the " + strings.ReplaceAll(m.Name, "_", " ")
 		if m.Name == "peak_allocated" {
 			when = "at the peak of allocated memory"
 		}
-		when += fmt.Sprintf(", event %d: %v in use, %v reserved", m.Event, bytesize.Size(m.Allocated), bytesize.Size(m.Reserved))
+		now = fmt.Sprintf("event %d: %v in use, %v reserved", m.Event, bytesize.Size(m.Allocated), bytesize.Size(m.Reserved))
 		total = m.Allocated
 	}
 	x.title("Who holds it " + when)
+	if now != "" {
+		x.Printf("  %s\n", now)
+	}
 	x.categories()
 	for i, h := range x.in.Holders {
 		if i >= x.o.Top && x.o.Top > 0 {
@@ -134,7 +143,9 @@ func (x *explain) holders() {
 			share = fmt.Sprintf("%3.0f %%", 100*float64(h.Bytes)/float64(total))
 		}
 		x.Printf("  %11v %s  %s, %d %s\n", bytesize.Size(h.Bytes), share, h.Category, h.Blocks, plural(h.Blocks, "block"))
-		x.Wrap("                    ", 20, term.Safe(h.Holder))
+		if h.Holder != h.Category {
+			x.Wrap("                    ", 20, term.Safe(h.Holder))
+		}
 		if x.o.Why && h.Why != "" {
 			x.Wrap("                    because ", 20, h.Why)
 		}
@@ -234,9 +245,15 @@ var folklore = []string{
 // changeLines is how much of a change is shown.
 const changeLines = 6
 
-// useless reports whether a remedy is only worth a line: it saves nothing, or
-// takes more.
-func (x *explain) useless(r *diagnose.Remedy) bool { return r.Saves != nil && *r.Saves <= 0 }
+// useless reports whether a remedy is only worth a line: it saves nothing worth
+// the work (less than a thousandth of what is in use), or takes more.
+func (x *explain) useless(r *diagnose.Remedy) bool {
+	little := int64(0)
+	if m := x.in.Moment; m != nil {
+		little = m.Allocated / 1000
+	}
+	return r.Saves != nil && *r.Saves <= little
+}
 
 func (x *explain) remedy(n int, r *diagnose.Remedy) {
 	saves := "not known for this job"
@@ -309,6 +326,8 @@ func (x *explain) settings() {
 	}
 	x.title("Allocator settings, all replayed")
 	x.Printf("  %-38s %11s %11s\n", "", "reserved", "saves")
+	limited := slices.ContainsFunc(x.in.Settings, func(s diagnose.Setting) bool { return s.Survives != nil })
+	unsure := false
 	for _, s := range x.in.Settings {
 		name := settingsName(s.Conf)
 		saves := ""
@@ -325,6 +344,9 @@ func (x *explain) settings() {
 		verdict := ""
 		switch {
 		case s.Survives == nil:
+			if unsure = unsure || limited; limited {
+				verdict = "may survive"
+			}
 		case *s.Survives:
 			verdict = x.Styled(term.Green, "survives")
 			if s.Retries > 0 {
@@ -336,9 +358,16 @@ func (x *explain) settings() {
 				verdict += fmt.Sprintf(" at event %d", *s.DiesAt)
 			}
 		}
-		x.Printf("  %-38s %11v %11s  %s\n", name, bytesize.Size(s.PeakReserved), saves, verdict)
+		x.Print(strings.TrimRight(fmt.Sprintf("  %-38s %11v %11s  %s", name, bytesize.Size(s.PeakReserved), saves, verdict), " ") + "\n")
 	}
-	x.Wrap("  ", 2, x.Styled(term.Faint, "Reserved is what the recording would take without a limit; a minus in saves is a plus in memory."))
+	note := "Reserved is what the recording would take without a limit; + means that it takes more."
+	if unsure {
+		note += " May survive: it depends on where in the range above the limit is; --limit SIZE settles it."
+	}
+	if f := x.in.Failures; len(f) > 0 && !f[0].Survived && f[0].Basis == diagnose.Measured {
+		note += " The recording ends at its failure: what comes after is in no replay."
+	}
+	x.Wrap("  ", 2, x.Styled(term.Faint, note))
 }
 
 func (x *explain) batch() {
@@ -347,7 +376,7 @@ func (x *explain) batch() {
 		return
 	}
 	x.title("Micro-batch")
-	text := fmt.Sprintf("The largest that fits is %d (%s: %s). It reserves %v; %d would reserve %v. Each sample takes about %v, all else %v.",
+	text := fmt.Sprintf("The largest that fits is %d (%s: %s). It reserves %v; %d would take %v without a limit. Each sample takes about %v, all else %v.",
 		b.Largest, b.Basis, b.How, bytesize.Size(b.Peak), b.Largest+1, bytesize.Size(b.NextPeak), bytesize.Size(b.PerSample), bytesize.Size(b.Fixed))
 	if b.Largest == 0 {
 		text = fmt.Sprintf("Not even one sample fits (%s: %s): it would reserve %v.", b.Basis, b.How, bytesize.Size(b.NextPeak))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"vramscope/bytesize"
 	"vramscope/cachealloc"
@@ -201,9 +202,10 @@ func (r *Replay) verdict(p *term.Printer, run *ReplayRun) {
 			text += fmt.Sprintf(" of %s", bytesize.Size(*run.Limit))
 		}
 		say(p.Styled(term.Red, text))
-		for i, line := range f.Stack {
-			if i == 3 && len(f.Stack) > 4 {
-				p.Printf("          … %d calls more\n", len(f.Stack)-i)
+		calls := slices.DeleteFunc(slices.Clone(f.Stack), plumbing)
+		for i, line := range calls {
+			if i == 3 && len(calls) > 4 {
+				p.Printf("          … %d calls more\n", len(calls)-i)
 				break
 			}
 			p.Printf("          %s\n", term.Safe(line))

@@ -59,6 +59,16 @@ func NewTune(file string, p *replay.Program, v cachealloc.Version, given bool, l
 	return t
 }
 
+// recordedFits reports whether the job fits under its own settings.
+func (t *Tune) recordedFits() bool {
+	for i := range t.Found {
+		if t.Found[i].Recorded {
+			return t.Found[i].Fits
+		}
+	}
+	return false
+}
+
 // tuneRows is how many settings the text shows.
 const tuneRows = 8
 
@@ -72,8 +82,13 @@ func (t *Tune) Text(p *term.Printer) error {
 	case t.Fits && t.EndsInFailure:
 		p.Wrap("", 0, p.Styled(term.Gold, "It gets past its failure with"))
 		p.Printf("\n    export PYTORCH_CUDA_ALLOC_CONF=%s\n", shellQuote(t.Best.Conf))
+	case t.Fits && t.Best.Recorded:
+		p.Wrap("", 0, p.Styled(term.Green, "It fits as it is, and no other settings leave more room."))
 	case t.Fits && t.Best.Conf == "":
 		p.Wrap("", 0, p.Styled(term.Green, "It fits with the default settings: leave PYTORCH_CUDA_ALLOC_CONF unset."))
+	case t.Fits && t.recordedFits():
+		p.Wrap("", 0, p.Styled(term.Green, "It fits as it is. The most room is left with"))
+		p.Printf("\n    export PYTORCH_CUDA_ALLOC_CONF=%s\n", shellQuote(t.Best.Conf))
 	case t.Fits:
 		p.Wrap("", 0, p.Styled(term.Green, "It fits with"))
 		p.Printf("\n    export PYTORCH_CUDA_ALLOC_CONF=%s\n", shellQuote(t.Best.Conf))
