@@ -1,6 +1,8 @@
 package holders
 
 import (
+	"sort"
+
 	"vramscope/replay"
 	"vramscope/trace"
 )
@@ -34,14 +36,43 @@ func FitBatches(a *Analysis, batch int, b *Analysis, other int) *Fit {
 	keys := map[string]int32{}
 	ka, kb := a.stackKeys(keys), b.stackKeys(keys)
 	from, to := a.byPhase(), b.byPhase()
-	for i := range a.Phases {
-		j := b.samePhase(a, i)
+	aligned := map[int][2]int{} // the last range of a that was aligned with a phase of b
+	phases := b.indexPhases()
+	var seen [numPhaseKinds]int // phases of a outside of steps, by kind
+	for i, want := range a.Phases {
+		j := phases.same(want, seen[want.Kind])
+		if want.Step < 0 {
+			seen[want.Kind]++
+		}
 		if j < 0 {
 			continue
 		}
-		f.align(from[i], to[j], a, b, ka, kb)
+		if done, ok := aligned[j]; !ok || !f.repeat(done, from[i]) {
+			f.align(from[i], to[j], a, b, ka, kb)
+		}
+		aligned[j] = from[i]
 	}
 	return f
+}
+
+// repeat copies an alignment to a range of the same requests: most steps
+// repeat the one before.
+func (f *Fit) repeat(done, next [2]int) bool {
+	if done[1]-done[0] != next[1]-next[0] {
+		return false
+	}
+	a := f.base
+	for i, k := done[0], next[0]; i < done[1]; i, k = i+1, k+1 {
+		if a.stacks[i] != a.stacks[k] || a.Program.Requests[i].Size != a.Program.Requests[k].Size {
+			return false
+		}
+	}
+	for i, k := done[0], next[0]; i < done[1]; i, k = i+1, k+1 {
+		if f.partner[k] = f.partner[i]; f.partner[k] >= 0 {
+			f.Matched++
+		}
+	}
+	return true
 }
 
 // stackKeys numbers stacks by their text, across recordings.
@@ -84,122 +115,76 @@ func (a *Analysis) byPhase() [][2]int {
 	return out
 }
 
-// samePhase finds the phase of b that is phase i of a: that of the same kind
-// in the same step and pass, or in b's last ones that have it; outside of
-// steps the one with the same number among its kind.
-func (b *Analysis) samePhase(a *Analysis, i int) int {
-	want := a.Phases[i]
-	nth := 0
-	for j := range i {
-		if a.Phases[j].Kind == want.Kind && a.Phases[j].Step < 0 {
-			nth++
-		}
-	}
-	best := -1
-	for j := range b.Phases {
-		ph := &b.Phases[j]
-		if ph.Kind != want.Kind || ph.Step < 0 != (want.Step < 0) {
-			continue
-		}
-		if want.Step < 0 {
-			best = j
-			if nth == 0 {
-				break
-			}
-			nth--
-			continue
-		}
-		if ph.Step <= want.Step && ph.Pass <= want.Pass {
-			best = j
-		}
-	}
-	return best
+// phaseIndex lists the phases of each kind, those in steps and the others.
+type phaseIndex struct {
+	phases         []Phase
+	inSteps, other [numPhaseKinds][]int
 }
 
-// The costs of an alignment: leaving out a request on either side, and
-// pairing two whose sizes are neither equal nor in proportion to the batches.
-// Requests of different stacks are never paired.
-const (
-	gapCost  = 3
-	oddCost  = 2
-	maxCells = 1 << 24 // of the table; longer phases are paired within a band
-)
+func (a *Analysis) indexPhases() *phaseIndex {
+	x := &phaseIndex{phases: a.Phases}
+	for i := range a.Phases {
+		list := &x.other
+		if a.Phases[i].Step >= 0 {
+			list = &x.inSteps
+		}
+		k := a.Phases[i].Kind
+		list[k] = append(list[k], i)
+	}
+	return x
+}
 
-// align pairs the requests of two phases at the least cost (Needleman and
-// Wunsch 1970). Time and memory are the product of their lengths, within a
-// band around the diagonal for long ones.
+// same finds the phase that is like want: that of the same kind in the same
+// step and pass, or in the last ones that are there; outside of steps the nth
+// of its kind. It returns -1 if there is none.
+func (x *phaseIndex) same(want Phase, nth int) int {
+	if want.Step < 0 {
+		if list := x.other[want.Kind]; len(list) > 0 {
+			return list[min(nth, len(list)-1)]
+		}
+		return -1
+	}
+	list := x.inSteps[want.Kind]
+	if len(list) == 0 {
+		return -1
+	}
+	step := min(want.Step, x.phases[list[len(list)-1]].Step)
+	after := sort.Search(len(list), func(i int) bool {
+		p := &x.phases[list[i]]
+		return p.Step > step || p.Step == step && p.Pass > want.Pass
+	})
+	return list[max(after-1, 0)]
+}
+
+// align pairs the requests of two phases.
 func (f *Fit) align(ra, rb [2]int, a, b *Analysis, ka, kb []int32) {
-	n, m := ra[1]-ra[0], rb[1]-rb[0]
-	if n == 0 || m == 0 {
-		return
+	type half struct {
+		stack        int32
+		size, scaled int64
 	}
-	band := m
-	if n*m > maxCells {
-		band = max(maxCells/n/2, abs(n-m)+64)
-		if n*2*band > 4*maxCells {
-			return
+	halves := func(r [2]int, of *Analysis, keys []int32) []half {
+		out := make([]half, 0, r[1]-r[0])
+		for i := r[0]; i < r[1]; i++ {
+			size := of.Program.Requests[i].Size
+			out = append(out, half{keys[of.stacks[i]], size, scaled(size, int64(f.other), int64(f.batch))})
 		}
+		return out
 	}
-	width := min(2*band+1, m+1)
-	start := func(i int) int { // first column of row i
-		return min(max(i*m/n-band, 0), m+1-width)
-	}
-	const far = int32(1) << 30
-	cost := make([][]int32, n+1)
-	cells := make([]int32, (n+1)*width)
-	at := func(i, j int) int32 {
-		if i < 0 || j < 0 {
-			return far
-		}
-		j -= start(i)
-		if j < 0 || j >= width {
-			return far
-		}
-		return cost[i][j]
-	}
-	pair := func(i, j int) int32 {
-		x, y := ra[0]+i-1, rb[0]+j-1
-		if i == 0 || j == 0 || ka[a.stacks[x]] != kb[b.stacks[y]] {
-			return far
-		}
-		s, t := a.Program.Requests[x].Size, b.Program.Requests[y].Size
-		if s == t || scaled(s, int64(f.other), int64(f.batch)) == t {
+	x, y := halves(ra, a, ka), halves(rb, b, kb)
+	cost := func(i, j int) int32 {
+		switch p, q := &x[i], &y[j]; {
+		case p.stack != q.stack:
+			return never
+		case p.size == q.size || p.scaled == q.size:
 			return 0
 		}
 		return oddCost
 	}
-	for i := 0; i <= n; i++ {
-		cost[i] = cells[i*width : (i+1)*width]
-		for c := range cost[i] {
-			j := start(i) + c
-			if i == 0 && j == 0 {
-				continue
-			}
-			best := min(at(i-1, j)+gapCost, far)
-			if c > 0 {
-				best = min(best, cost[i][c-1]+gapCost)
-			}
-			if p := pair(i, j); p < far {
-				best = min(best, at(i-1, j-1)+p)
-			}
-			cost[i][c] = best
-		}
-	}
-	for i, j := n, m; i > 0 && j > 0; {
-		switch p := pair(i, j); {
-		case p < far && at(i, j) == at(i-1, j-1)+p:
-			i, j = i-1, j-1
-			f.partner[ra[0]+i] = b.Program.Requests[rb[0]+j].Size
-			f.Matched++
-		case at(i, j) == at(i-1, j)+gapCost:
-			i--
-		default:
-			j--
-		}
+	for i, j := range alignment(len(x), len(y), cost) {
+		f.partner[ra[0]+i] = y[j].size
+		f.Matched++
 	}
 }
-
-func abs(x int) int { return max(x, -x) }
 
 // Program returns the program at another batch size: each request on the line
 // through its two known sizes, those without a partner scaled as ScaleBatch

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"vramscope/replay"
+
+	"pgregory.net/rapid"
 )
 
 // replayed replays a program that was made from others.
@@ -150,4 +152,43 @@ func stepFit(a *Analysis, step, other int) *Fit {
 		}
 	}
 	return f
+}
+
+// TestAlignment compares with the whole table on random sequences.
+func TestAlignment(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		letters := rapid.SliceOfN(rapid.IntRange(0, 3), 0, 120)
+		x, y := letters.Draw(t, "x"), letters.Draw(t, "y")
+		if rapid.Bool().Draw(t, "alike") && len(x) > 2 {
+			y = append(append([]int{}, x[:len(x)/3]...), x[len(x)/2:]...)
+		}
+		cost := func(i, j int) int32 {
+			switch {
+			case x[i] == y[j]:
+				return 0
+			case x[i]/2 == y[j]/2:
+				return oddCost
+			}
+			return never
+		}
+		whole := newTable(max(len(x), 1), len(y), len(y)+len(x))
+		got, li, lj := int32(len(x)+len(y))*gapCost, len(x), len(y)
+		for i, j := range alignment(len(x), len(y), cost) {
+			if i >= li || j >= lj {
+				t.Fatalf("pair %d, %d after %d, %d", i, j, li, lj)
+			}
+			if cost(i, j) >= never {
+				t.Fatalf("pair %d, %d may not be", i, j)
+			}
+			got += cost(i, j) - 2*gapCost
+			li, lj = i, j
+		}
+		if len(x) == 0 {
+			return
+		}
+		whole.fill(cost)
+		if want := whole.at(len(x), len(y)); got != want {
+			t.Fatalf("cost %d, want %d", got, want)
+		}
+	})
 }
