@@ -98,42 +98,47 @@ func TestScaled(t *testing.T) {
 	}
 }
 
-// TestScalesBetweenSteps takes recordings whose steps have different batches
-// and estimates one step's requests from another's.
+// batchSteps are recordings whose steps have different batches.
+var batchSteps = []struct {
+	recording        string
+	step, other      int
+	samples, becomes int // of the two steps: images, or tokens
+	least            float64
+}{
+	{"empty_cache_each", 0, 1, 8, 12, 0.999},
+	{"empty_cache_each", 0, 4, 8, 24, 0.999},
+	{"empty_cache_each", 4, 0, 24, 8, 0.999},
+	{"varlen_limit_default_oom", 0, 1, 3520, 528, 0.999},
+	{"varlen_limit_default_oom", 1, 0, 528, 3520, 0.998},
+}
+
+// TestScalesBetweenSteps estimates one step's requests from another's.
 func TestScalesBetweenSteps(t *testing.T) {
-	for _, tc := range []struct {
-		recording         string
-		step, other       int
-		samples, samples2 int // of the steps: images, or tokens
-		least             float64
-	}{
-		{"empty_cache_each", 0, 1, 8, 12, 0.999},
-		{"empty_cache_each", 0, 4, 8, 24, 0.999},
-		{"empty_cache_each", 4, 0, 24, 8, 0.999},
-		{"varlen_limit_default_oom", 0, 1, 3520, 528, 0.999},
-		{"varlen_limit_default_oom", 1, 0, 528, 3520, 0.998},
-	} {
-		a := recorded(t, tc.recording)
-		f := stepFit(a, tc.step, tc.other)
-		scales := a.Scales()
-		right, total := int64(0), int64(0)
-		for i, size := range f.partner {
-			if size < 0 {
-				continue
-			}
-			if c := a.Category(i); c == Workspace || c == Temporary {
-				continue // cuDNN's workspaces follow no rule
-			}
-			s := a.Program.Requests[i].Size
-			total += s
-			if want := scaled(s, int64(tc.samples2), int64(tc.samples)); size == want && scales[i] || size == s && !scales[i] {
-				right += s
-			}
-		}
-		if share := float64(right) / float64(total); share < tc.least {
-			t.Errorf("%s: of step %d %.2f %% of the bytes are as estimated in step %d, want %.2f %%", tc.recording, tc.step, 100*share, tc.other, 100*tc.least)
+	for _, k := range batchSteps {
+		a := recorded(t, k.recording)
+		share := scaledRight(a, stepFit(a, k.step, k.other), k.samples, k.becomes, func(c Category) bool { return c != Workspace && c != Temporary })
+		if share < k.least {
+			t.Errorf("%s: of step %d %.2f %% of the bytes are as estimated in step %d, want %.2f %%", k.recording, k.step, 100*share, k.other, 100*k.least)
 		}
 	}
+}
+
+// scaledRight is the share of a step's requested bytes, of some categories,
+// that Scales estimates exactly for another step.
+func scaledRight(a *Analysis, f *Fit, samples, becomes int, of func(Category) bool) float64 {
+	scales := a.Scales()
+	right, total := int64(0), int64(0)
+	for i, size := range f.partner {
+		if size < 0 || !of(a.Category(i)) {
+			continue
+		}
+		s := a.Program.Requests[i].Size
+		total += s
+		if want := scaled(s, int64(becomes), int64(samples)); size == want && scales[i] || size == s && !scales[i] {
+			right += s
+		}
+	}
+	return float64(right) / float64(total)
 }
 
 // stepFit aligns one step of a recording with another.
