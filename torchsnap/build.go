@@ -11,7 +11,9 @@ type builder struct {
 	d     *pickle.Decoder
 	trace *trace.Trace
 
-	events   events
+	events   trace.Events // of all devices, in the order of the file
+	total    int64        // size of the file, 0 if unknown: a hint
+	started  int64        // where the first event was
 	blocks   []trace.Block
 	segments []segment
 	pools    map[trace.Pool]uint16
@@ -179,15 +181,42 @@ func (b *builder) event(pairs []pickle.Value) (pickle.Value, error) {
 		}
 	}
 	if e.Action <= trace.OOM && (!hasSize || !hasAddr) {
-		return 0, b.d.Errorf("event %d (%v) has no size or no address", b.events.n, e.Action)
+		return 0, b.d.Errorf("event %d (%v) has no size or no address", b.events.Len(), e.Action)
 	}
-	if b.events.n&(chunkRows-1) == 0 {
-		if err := b.d.Charge(chunkRows * 2 * 56); err != nil { // the pieces, and their copy
+	if n := b.events.Len(); n == cap(b.events.Action) {
+		if err := b.room(n); err != nil {
 			return 0, err
 		}
 	}
-	b.events.add(&e)
-	return pickle.Known(tagEvent, b.events.n-1), nil
+	b.events.Append(e)
+	return pickle.Known(tagEvent, b.events.Len()-1), nil
+}
+
+// eventBytes is about what a row takes in memory, and minEventBytes what an
+// event with the keys that it must have takes in a file.
+const (
+	eventBytes    = 56
+	minEventBytes = 20
+)
+
+// room makes room for events after n. Most of a file is events of much the
+// same length, so that after a first few thousand the number of the rest can
+// be told from the file's size. Memory that is not filled is never touched.
+func (b *builder) room(n int) error {
+	more := max(1024, n/2)
+	at := b.d.Offset()
+	switch {
+	case n == 0:
+		b.started = at
+	case n >= 4096 && b.total > at:
+		each := max(minEventBytes, (at-b.started)/int64(n))
+		more = max(more/8, int((b.total-at)/each*17/16))
+	}
+	if err := b.d.Charge(more * eventBytes); err != nil {
+		return err
+	}
+	b.events.Grow(more)
+	return nil
 }
 
 func (b *builder) frame(pairs []pickle.Value) (pickle.Value, error) {

@@ -57,19 +57,11 @@ func (b *builder) finish(root pickle.Value) (*trace.Trace, error) {
 		}
 	}
 
-	// The decoder's tables are not needed any more, and the columns are.
 	objects := b.d.NumObjects()
-	b.d = nil
-	last := -1
+	b.d = nil // its tables are not needed any more
 	for i, s := range spans {
 		if s.to > s.from {
-			device(i)
-			last = i
-		}
-	}
-	for i, s := range spans {
-		if s.to > s.from {
-			device(i).Events = b.events.device(s.from, s.to, i == last)
+			device(i).Events = b.events.Rows(s.from, s.to)
 		}
 	}
 	slices.SortFunc(devices, func(x, y trace.Device) int { return x.Ordinal - y.Ordinal })
@@ -197,15 +189,14 @@ func (b *builder) gatherRows(items []pickle.Value) (span, error) {
 	if inOrder {
 		return s, nil
 	}
-	if err := b.d.Charge(112 * len(items)); err != nil {
+	if err := b.d.Charge(eventBytes * len(items)); err != nil {
 		return s, err
 	}
-	s.from = b.events.n
+	s.from = b.events.Len()
 	for _, v := range items {
-		e := b.events.at(b.d.Known(v).Index())
-		b.events.add(&e)
+		b.events.Append(b.events.At(b.d.Known(v).Index()))
 	}
-	s.to = b.events.n
+	s.to = b.events.Len()
 	return s, nil
 }
 

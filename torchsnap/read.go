@@ -94,6 +94,7 @@ func Read(r io.Reader, opts *Options) (*trace.Trace, error) {
 		pools:  map[trace.Pool]uint16{},
 		labels: map[pickle.Value]trace.LabelID{},
 		rings:  map[int]ring{},
+		total:  o.Total,
 	}
 	b.d = pickle.NewDecoder(plain, b, pickle.Limits{Bytes: o.MaxBytes, Memory: o.MaxMemory}, words)
 	root, err := b.d.Decode()

@@ -1,6 +1,9 @@
 package trace
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Action is the kind of an event.
 type Action uint8
@@ -137,7 +140,7 @@ func appendOptional[T comparable](column []T, rows int, v T) []T {
 		if v == zero {
 			return nil
 		}
-		column = make([]T, rows, max(2*rows, 64))
+		column = make([]T, rows, max(rows+rows/8, 64))
 	}
 	return append(column, v)
 }
@@ -181,4 +184,48 @@ func appendRows[T any](column []T, rows int, src []T, from, to int) []T {
 		return append(column, make([]T, to-from)...)
 	}
 	return append(column, src[from:to]...)
+}
+
+// Grow makes room for n more rows, so that appending them copies nothing.
+func (e *Events) Grow(n int) {
+	e.Action = slices.Grow(e.Action, n)
+	e.Addr = slices.Grow(e.Addr, n)
+	e.Size = slices.Grow(e.Size, n)
+	e.Stream = slices.Grow(e.Stream, n)
+	e.Stack = slices.Grow(e.Stack, n)
+	e.Traceback = slices.Grow(e.Traceback, n)
+	e.Time = growOptional(e.Time, n)
+	e.Pool = growOptional(e.Pool, n)
+	e.Compile = growOptional(e.Compile, n)
+	e.Metadata = growOptional(e.Metadata, n)
+	e.Name = growOptional(e.Name, n)
+}
+
+func growOptional[T any](column []T, n int) []T {
+	if column == nil {
+		return nil
+	}
+	return slices.Grow(column, n)
+}
+
+// Rows returns rows from to to, sharing memory with e.
+func (e *Events) Rows(from, to int) Events {
+	return Events{
+		Action: e.Action[from:to:to], Addr: e.Addr[from:to:to], Size: e.Size[from:to:to],
+		Stream: e.Stream[from:to:to], Stack: e.Stack[from:to:to], Traceback: e.Traceback[from:to:to],
+		Time:     optionalRows(e.Time, from, to),
+		Pool:     optionalRows(e.Pool, from, to),
+		Compile:  optionalRows(e.Compile, from, to),
+		Metadata: optionalRows(e.Metadata, from, to),
+		Name:     optionalRows(e.Name, from, to),
+	}
+}
+
+// optionalRows is nil where no row has a value.
+func optionalRows[T comparable](column []T, from, to int) []T {
+	var zero T
+	if column == nil || !slices.ContainsFunc(column[from:to], func(v T) bool { return v != zero }) {
+		return nil
+	}
+	return column[from:to:to]
 }

@@ -481,8 +481,8 @@ func (d *Decoder) line(pos int) ([]byte, int, error) {
 		if d.eof {
 			return nil, 0, d.truncated()
 		}
-		if want > maxString {
-			return nil, 0, d.Errorf("a line of more than %d bytes", maxString)
+		if want > maxLine {
+			return nil, 0, d.Errorf("a line of more than %d bytes", maxLine)
 		}
 		if err := d.fill(pos, want); err != nil {
 			return nil, 0, err

@@ -14,6 +14,10 @@ const (
 	// maxString is the longest string taken. A snapshot's are names of files
 	// and functions, and settings.
 	maxString = 64 << 20
+
+	// maxLine is the longest line taken of protocol 0, which has one for a
+	// number or string.
+	maxLine = 4 << 20
 )
 
 // window is the part of the stream that is in memory.
@@ -55,13 +59,11 @@ func (w *window) fill(pos, want int) error {
 			return &Error{w.base + int64(w.end), fmt.Sprintf("reading: %v", err)}
 		}
 	}
+	w.soft = w.end - lowWater
 	if w.eof {
 		w.soft = w.end - slack
-		clear(w.buf[w.end : w.end+slack])
-	} else {
-		w.soft = w.end - lowWater
-		clear(w.buf[w.end : w.end+slack])
 	}
+	clear(w.buf[w.end : w.end+slack])
 	return nil
 }
 
