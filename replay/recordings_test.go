@@ -231,6 +231,20 @@ func TestDeath(t *testing.T) {
 	}
 }
 
+// TestCapacity gives the recorded settings a smaller card: the answers of the
+// recorded driver no longer count.
+func TestCapacity(t *testing.T) {
+	p := program(t, "unet_10gib_b16_ok")
+	const capacity = 6 << 30
+	o := run(t, p, Scenario{Capacity: capacity})
+	if o.Fits() || o.PeakReserved > capacity || o.Matches != nil {
+		t.Errorf("reserved %d of %d, fatal %+v, matches %v", o.PeakReserved, int64(capacity), o.FatalOOM, o.Matches)
+	}
+	if o := run(t, p, Scenario{Capacity: 10 << 30}); o.Matches == nil || !*o.Matches {
+		t.Error("a card that is large enough does not match the recording")
+	}
+}
+
 func limitOf(t *testing.T, name string) int64 {
 	for _, r := range recordings(t) {
 		if r.Name == name {

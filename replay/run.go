@@ -130,7 +130,8 @@ func newRunner(p *Program, sc Scenario) *runner {
 	if sc.Settings == nil {
 		cfg.Settings = &p.Recorded
 	}
-	if sc.Settings == nil && !p.edited {
+	most, _ := p.RecordedReserved()
+	if sc.Settings == nil && !p.edited && (sc.Capacity == 0 || sc.Capacity >= most) { // else it is another run
 		r.recorded = &recordedDriver{events: &p.Device.Events, segment: p.segment}
 		r.recorded.Capacity = sc.Capacity
 		r.changes = p.Changes

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/klauspost/compress/zstd"
@@ -118,20 +119,38 @@ func Decompress(r io.Reader) (*bufio.Reader, func(), error) {
 		if err != nil {
 			return nil, nil, &Error{Text: "gzip: " + readError(err)}
 		}
-		return bufio.NewReaderSize(z, 64<<10), func() { z.Close() }, nil
+		return bufio.NewReaderSize(whole{z}, 64<<10), func() { z.Close() }, nil
 	case string(head) == "\x28\xb5\x2f\xfd":
 		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
 			return nil, nil, &Error{Text: "zstd: " + readError(err)}
 		}
-		return bufio.NewReaderSize(z, 64<<10), z.Close, nil
+		return bufio.NewReaderSize(whole{z}, 64<<10), z.Close, nil
 	}
 	return br, func() {}, nil
 }
 
-func readError(err error) string {
+// errEndsEarly is what a decompressor's io.ErrUnexpectedEOF means to people.
+var errEndsEarly = errors.New("the compressed data ends early: the file is truncated, copy or write it again")
+
+// whole is a decompressor whose input should be whole.
+type whole struct{ r io.Reader }
+
+func (w whole) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return "the compressed data ends early: the file is truncated, copy or write it again"
+		err = errEndsEarly
+	}
+	return n, err
+}
+
+func readError(err error) string {
+	var pe *fs.PathError // the caller names the file
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errEndsEarly.Error()
+	case errors.As(err, &pe):
+		return pe.Err.Error()
 	}
 	return err.Error()
 }

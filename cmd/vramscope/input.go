@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"vramscope/internal/cli"
 	"vramscope/oomlog"
@@ -76,12 +78,24 @@ func openInput(env *cli.Env, file string) (*input, error) {
 		return nil, in.fail(errors.New("is empty: give a memory snapshot or a log"))
 	}
 	switch {
-	case head[0] == 0x80: // PROTO, the first opcode of pickles since protocol 2
+	case head[0] == 0x80, // PROTO, the first opcode of pickles since protocol 2
+		binary(head): // no log: the reader of snapshots says what it is
 		in.kind = snapshotInput
 	default:
 		in.paste = oomlog.Sniff(head)
 	}
 	return in, nil
+}
+
+// binary reports whether a file begins as no text does, whatever its encoding.
+func binary(head []byte) bool {
+	for _, mark := range []string{"\xff\xfe", "\xfe\xff"} { // UTF-16
+		if bytes.HasPrefix(head, []byte(mark)) {
+			return false
+		}
+	}
+	r, n := utf8.DecodeRune(head)
+	return r == utf8.RuneError && n == 1
 }
 
 // counter reports what was read.

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"vramscope/internal/term"
 )
 
 // Env is what a command sees of the world. Tests make their own.
@@ -67,7 +70,7 @@ func Exit(stderr io.Writer, err error) int {
 	}
 	if err != nil {
 		// One line, whatever the input put into it.
-		fmt.Fprintln(stderr, strings.ReplaceAll(err.Error(), "\n", " "))
+		fmt.Fprintln(stderr, term.Safe(strings.ReplaceAll(err.Error(), "\n", " ")))
 	}
 	return status
 }
@@ -110,7 +113,11 @@ func Output(env *Env, path string, write func(io.Writer) error) (err error) {
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".vramscope-*")
 	if err != nil {
-		return err
+		var pe *fs.PathError // of a name that nobody gave
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer func() {
 		if err != nil {
