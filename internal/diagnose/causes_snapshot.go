@@ -209,9 +209,14 @@ func variableLength(s *subject) *Cause {
 	if s.fatal == nil || !v.Variable() {
 		return nil
 	}
-	return &Cause{ID: cause.VariableLength, Confidence: 0.7, Evidence: []Evidence{{
+	c := &Cause{ID: cause.VariableLength, Confidence: 0.7, Evidence: []Evidence{{
 		Text:  fmt.Sprintf("the size of the input varies: forward passes kept between %v and %v, %d different sizes in %d passes", size(v.Least), size(v.Most), v.Sizes, v.Steps),
 		Bytes: ptr(v.Most - v.Least)}}}
+	if made := s.madeSince(); made > v.Most && (s.doing == holders.Forward || s.doing == holders.Attempt) {
+		c.Confidence = 0.9
+		c.Evidence = append(c.Evidence, s.atEvent(made, "this pass had made %v when it failed, more than any before", size(made)))
+	}
+	return c
 }
 
 func fragmentation(s *subject) *Cause {
@@ -284,7 +289,8 @@ func limitSet(s *subject) *Cause {
 	if s.bound.ByDriver {
 		return nil
 	}
-	return &Cause{ID: cause.Limit, Confidence: 0.8, Evidence: []Evidence{s.atEvent(s.bound.DriverFree,
+	// That there is a limit is certain, and whoever set it knows it.
+	return &Cause{ID: cause.Limit, Confidence: 0.65, Evidence: []Evidence{s.atEvent(s.bound.DriverFree,
 		"the driver had %v free when %v was refused: somebody limited the process to %s (set_per_process_memory_fraction or PYTORCH_CUDA_ALLOC_CONF)", size(s.bound.DriverFree), size(s.fatal.SegmentBytes), s.limitText())}}
 }
 
