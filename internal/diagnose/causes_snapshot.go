@@ -206,7 +206,7 @@ func logits(s *subject) *Cause {
 
 func variableLength(s *subject) *Cause {
 	v := s.a.Variation()
-	if s.fatal == nil || !v.Variable() {
+	if s.fatal == nil || !v.Variable() || v.Most < s.need/20 || s.grows() {
 		return nil
 	}
 	c := &Cause{ID: cause.VariableLength, Confidence: 0.7, Evidence: []Evidence{{
