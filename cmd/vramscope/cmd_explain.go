@@ -187,9 +187,9 @@ func explainSnapshot(ctx context.Context, o *explainOptions, by holders.By, file
 	if err != nil {
 		return nil, err
 	}
-	v, _, err := o.version(p)
+	v, err := o.version(p)
 	if err != nil {
-		return nil, fmt.Errorf("--torch: %w", err)
+		return nil, err
 	}
 	opts := diagnose.Options{
 		Limit: int64(o.limit), Capacity: int64(o.capacity), Version: v, Batch: o.batch, WithBatch: o.withBatch, By: by,

@@ -31,13 +31,29 @@ func (o *simulationOptions) addFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.capacity, "capacity", "what the driver can give to the process")
 }
 
-// version returns the version to simulate.
-func (o *simulationOptions) version(p *replay.Program) (v cachealloc.Version, given bool, err error) {
-	if o.torch == "" {
-		return p.To, false, nil
+// open reads a snapshot to be replayed, and the version whose rules apply.
+func (o *simulationOptions) open(ctx context.Context, env *cli.Env, file string) (p *replay.Program, v cachealloc.Version, err error) {
+	if p, err = openProgram(ctx, env, file, o.device); err != nil {
+		return nil, v, err
 	}
-	v, err = cachealloc.ParseVersion(o.torch)
-	return v, true, err
+	if p.Recorded.Backend == cachealloc.CUDAMallocAsync {
+		return nil, v, cli.Cannot(fmt.Errorf("%s: recorded with backend:cudaMallocAsync, where the driver's own pool decides: not simulated", file))
+	}
+	v, err = o.version(p)
+	return p, v, err
+}
+
+// version returns the version to simulate: the one given, or the newest that
+// can have written the recording.
+func (o *simulationOptions) version(p *replay.Program) (cachealloc.Version, error) {
+	if o.torch == "" {
+		return p.To, nil
+	}
+	v, err := cachealloc.ParseVersion(o.torch)
+	if err != nil {
+		return v, fmt.Errorf("--torch: %w", err)
+	}
+	return v, nil
 }
 
 type replayOptions struct {
@@ -80,16 +96,9 @@ func runReplay(ctx context.Context, env *cli.Env, o *replayOptions, file string)
 	if o.failOn != "" && o.failOn != "oom" {
 		return fmt.Errorf("--fail-on %s: want oom", o.failOn)
 	}
-	p, err := openProgram(ctx, env, file, o.device)
+	p, v, err := o.open(ctx, env, file)
 	if err != nil {
 		return err
-	}
-	v, given, err := o.version(p)
-	if err != nil {
-		return fmt.Errorf("--torch: %w", err)
-	}
-	if p.Recorded.Backend == cachealloc.CUDAMallocAsync {
-		return cli.Cannot(fmt.Errorf("%s: recorded with backend:cudaMallocAsync, where the driver's own pool decides: not simulated", file))
 	}
 	scenarios := []replay.Scenario{{}}
 	confs := []string{p.RecordedConf}
@@ -104,7 +113,7 @@ func runReplay(ctx context.Context, env *cli.Env, o *replayOptions, file string)
 		scenarios = append(scenarios, replay.Scenario{Settings: &s})
 		confs = append(confs, conf)
 	}
-	r := report.NewReplay(file, p, v, given)
+	r := report.NewReplay(file, p, v, o.torch != "")
 	died := false
 	for i, sc := range scenarios {
 		sc.Version, sc.Limit, sc.Capacity = v, int64(o.limit), int64(o.capacity)

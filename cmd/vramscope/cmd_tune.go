@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"vramscope/cachealloc"
 	"vramscope/internal/cli"
 	"vramscope/internal/report"
 	"vramscope/internal/term"
@@ -52,16 +50,9 @@ func runTune(ctx context.Context, env *cli.Env, o *tuneOptions, file string) err
 	if o.limit <= 0 {
 		return errors.New("tune needs --limit: how much may the process reserve, such as 24GiB?")
 	}
-	p, err := openProgram(ctx, env, file, o.device)
+	p, v, err := o.open(ctx, env, file)
 	if err != nil {
 		return err
-	}
-	v, given, err := o.version(p)
-	if err != nil {
-		return fmt.Errorf("--torch: %w", err)
-	}
-	if p.Recorded.Backend == cachealloc.CUDAMallocAsync {
-		return cli.Cannot(fmt.Errorf("%s: recorded with backend:cudaMallocAsync, where the driver's own pool decides: not simulated", file))
 	}
 	progress := newProgress(env, "replaying settings")
 	res, err := p.Tune(ctx, replay.TuneOptions{
@@ -72,7 +63,7 @@ func runTune(ctx context.Context, env *cli.Env, o *tuneOptions, file string) err
 	if err != nil {
 		return err
 	}
-	r := report.NewTune(file, p, v, given, int64(o.limit), res)
+	r := report.NewTune(file, p, v, o.torch != "", int64(o.limit), res)
 	if o.format.String() == "json" {
 		err = report.WriteJSON(env.Stdout, r)
 	} else {
