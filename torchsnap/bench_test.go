@@ -40,7 +40,7 @@ func BenchmarkRead(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := torchsnap.Read(bytes.NewReader(data), nil); err != nil {
+		if _, err := torchsnap.Read(bytes.NewReader(data), &torchsnap.Options{Total: int64(len(data))}); err != nil {
 			b.Fatal(err)
 		}
 	}

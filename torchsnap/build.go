@@ -128,8 +128,11 @@ func (b *builder) event(pairs []pickle.Value) (pickle.Value, error) {
 	f := &b.trace.Features
 	for i := 0; i+1 < len(pairs); i += 2 {
 		v := pairs[i+1]
-		switch pairs[i] {
-		case wAction:
+		if pairs[i].Kind() != pickle.String {
+			continue
+		}
+		switch pairs[i] >> 8 { // dense, for a jump table
+		case wAction >> 8:
 			var ok bool
 			if e.Action, ok = action(v); !ok {
 				if v.Kind() != pickle.String {
@@ -137,20 +140,36 @@ func (b *builder) event(pairs []pickle.Value) (pickle.Value, error) {
 				}
 				e.Name, err = b.label(v)
 			}
-		case wAddr, wDeviceFree:
-			e.Addr, err = b.address("addr", v)
+		case wAddr >> 8, wDeviceFree >> 8:
 			hasAddr = true
-		case wSize:
-			e.Size, err = b.size("size", v)
+			if v.Kind() == pickle.Int {
+				e.Addr = uint64(v.Payload())
+				continue
+			}
+			e.Addr, err = b.address("addr", v)
+		case wSize >> 8:
 			hasSize = true
-		case wStream:
+			if n := v.Payload(); v.Kind() == pickle.Int && n >= 0 {
+				e.Size = n
+				continue
+			}
+			e.Size, err = b.size("size", v)
+		case wStream >> 8:
+			if v.Kind() == pickle.Int {
+				e.Stream = uint64(v.Payload())
+				continue
+			}
 			e.Stream, err = b.address("stream", v)
-		case wTime:
-			e.Time, err = b.integer("time_us", v)
+		case wTime >> 8:
 			f.Times = true
-		case wFrames:
+			if v.Kind() == pickle.Int {
+				e.Time = v.Payload()
+				continue
+			}
+			e.Time, err = b.integer("time_us", v)
+		case wFrames >> 8:
 			e.Stack, e.Traceback, err = b.stack(v)
-		case wCompile:
+		case wCompile >> 8:
 			f.CompileContext = true
 			if v == wNotAvailable {
 				continue
@@ -160,7 +179,7 @@ func (b *builder) event(pairs []pickle.Value) (pickle.Value, error) {
 				b.compile.label, err = b.label(v)
 			}
 			e.Compile = b.compile.label
-		case wMetadata:
+		case wMetadata >> 8:
 			f.UserMetadata = true
 			if v == wEmpty {
 				continue
@@ -170,10 +189,10 @@ func (b *builder) event(pairs []pickle.Value) (pickle.Value, error) {
 				b.metadata.label, err = b.label(v)
 			}
 			e.Metadata = b.metadata.label
-		case wPool:
+		case wPool >> 8:
 			f.EventPools = true
 			e.Pool, err = b.poolID(v)
-		case wForwardFrames:
+		case wForwardFrames >> 8:
 			f.ForwardFrames = true
 		}
 		if err != nil {
