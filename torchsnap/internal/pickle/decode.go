@@ -12,7 +12,11 @@ func (d *Decoder) Decode() (Value, error) {
 	if err := d.fill(0, 2); err != nil {
 		return 0, err
 	}
+	if err := d.memo.grow(d, 0); err != nil {
+		return 0, err
+	}
 	var (
+		first = d.memo.chunks[0]
 		le    = binary.LittleEndian
 		buf   = d.buf
 		pos   = 0
@@ -34,14 +38,11 @@ func (d *Decoder) Decode() (Value, error) {
 		switch op {
 		// In the order of their numbers in real files.
 		case opBinGet:
-			i := int(buf[pos])
-			pos++
-			if len(d.memo.chunks) == 0 || d.memo.chunks[0] == nil || d.memo.chunks[0][i] == 0 {
-				_, err := d.get(i)
+			if v = first[buf[pos]]; v == 0 {
+				_, err := d.get(int(buf[pos]))
 				return 0, err
 			}
-			stack = append(stack, d.memo.chunks[0][i])
-			continue
+			pos++
 		case opLongBinGet:
 			i := int(le.Uint32(buf[pos:]))
 			pos += 4

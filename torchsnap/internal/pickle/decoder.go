@@ -263,7 +263,7 @@ func (d *Decoder) put(i int64, v Value) error {
 
 // memoize writes the next memo entry.
 func (d *Decoder) memoize(v Value) error {
-	if i := d.memo.n; i&chunkMask != 0 { // so its chunk is there
+	if i := d.memo.n; i>>chunkBits < len(d.memo.chunks) && d.memo.chunks[i>>chunkBits] != nil {
 		p := &d.memo.chunks[i>>chunkBits][i&chunkMask]
 		if *p == 0 {
 			*p = v

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	windowSize = 1 << 20
-	lowWater   = 64 << 10 // refill when fewer bytes are left
+	windowSize = 256 << 10
+	lowWater   = 16 << 10 // refill when fewer bytes are left
 	slack      = 16       // zeros after the end, so that arguments may be read before they are checked
 
 	// maxString is the longest string taken. A snapshot's are names of files
