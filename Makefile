@@ -3,7 +3,7 @@ GOFLAGS := -trimpath
 export CGO_ENABLED := 0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build test race lint bench accuracy fuzz full
+.PHONY: build test race lint bench bench-decode accuracy fuzz full
 build:
 	go build $(GOFLAGS) -ldflags='-s -w' -o vramscope ./cmd/vramscope
 test:
@@ -18,6 +18,11 @@ bench:
 	go test -run '^$$' -bench . ./...
 # Without the recordings outside of the repository their rows stay as they are.
 RECORDINGS ?= $(wildcard ../shared/data/snapshots)
+# Reading beside CPython's pickle.load: make bench-decode SNAPSHOT=../shared/data/snapshots/varlen_default.pickle.zst
+bench-decode:
+	go run ./torchsnap/internal/longer $(SNAPSHOT) /tmp/vramscope-bench.pickle 1200000
+	go run ./torchsnap/internal/decodebench /tmp/vramscope-bench.pickle
+	rm /tmp/vramscope-bench.pickle
 accuracy:
 	go test ./replay -run TestAccuracy -update -recordings '$(abspath $(RECORDINGS))'
 	$(if $(RECORDINGS),go test ./internal/holders -run TestAccuracy -update -recordings '$(abspath $(firstword $(RECORDINGS)))')

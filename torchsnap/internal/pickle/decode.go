@@ -302,6 +302,18 @@ func (d *Decoder) Decode() (Value, error) {
 			}
 		}
 		stack = append(stack, v)
+		// CPython memoises nearly all that it makes, and a dict's mark follows.
+		if buf[pos] == opMemoize {
+			pos++
+			if err := d.memoize(v); err != nil {
+				return 0, err
+			}
+			if buf[pos] == opMark && len(d.marks) < maxDepth {
+				pos++
+				d.marks = append(d.marks, len(stack))
+				floor = len(stack)
+			}
+		}
 	}
 }
 
