@@ -14,7 +14,8 @@
 // Reading streams: the file is never whole in memory, and time is spent on its
 // bytes rather than on objects (see internal/pickle).
 //
-// Traces that are read have canonical numbers: frames, stacks and tracebacks
-// are numbered in order of their first use, blocks of segments before events,
-// so that two files with equal contents give equal traces.
+// Frames and stacks are numbered as the file first has them, tracebacks by
+// their first use: blocks of segments, then events. What is odd and yet
+// readable, such as blocks that leave gaps in their segment, is in the trace's
+// Warnings.
 package torchsnap
