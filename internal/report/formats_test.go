@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"vramscope/internal/diagnose"
 	"vramscope/internal/gpu/cards"
 	"vramscope/internal/holders"
@@ -82,7 +84,7 @@ func TestFormats(t *testing.T) {
 					page += "\n## " + rest
 				}
 			} else if old != example {
-				t.Errorf("the example is out of date: go test ./internal/report -run TestFormats -update\ngot\n%s", example)
+				t.Errorf("the example (-docs/formats.md +got; -update rewrites it):\n%s", cmp.Diff(old, example))
 			}
 			for _, field := range fields(reflect.TypeOf(f.value)) {
 				if !strings.Contains(words, "| `"+field+"` |") {
