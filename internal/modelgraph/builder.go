@@ -35,6 +35,9 @@ func (b *Builder) Fail(format string, args ...any) {
 	}
 }
 
+// Err returns the first error.
+func (b *Builder) Err() error { return b.err }
+
 // Assume notes what was taken for granted.
 func (b *Builder) Assume(format string, args ...any) {
 	b.g.Assumptions = append(b.g.Assumptions, fmt.Sprintf(format, args...))

@@ -3,6 +3,8 @@ package modelgraph
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // Symbol is an extent that a file leaves open, or one that people expect to be
@@ -49,4 +51,27 @@ func (g *Graph) Bind(given Binding) (Binding, error) {
 		}
 	}
 	return b, nil
+}
+
+// AxisSymbol says what an axis of an input means by convention: images are
+// [batch, channels, height, width], token ids [batch, sequence], features
+// [batch, sequence, width]. others are the names of all inputs: beside a
+// decoder's, the others are the encoder's. It returns "" where an axis has no
+// meaning of that kind.
+func AxisSymbol(input string, rank, axis int, t DType, others []string) string {
+	switch {
+	case axis == 0:
+		return Batch.String()
+	case rank >= 4 && t.IsFloat() && axis == rank-2:
+		return ImageH.String()
+	case rank >= 4 && t.IsFloat() && axis == rank-1:
+		return ImageW.String()
+	case axis == 1 && (rank == 2 && !t.IsFloat() || rank == 3):
+		ofDecoder := func(name string) bool { return strings.HasPrefix(name, "decoder_") }
+		if slices.ContainsFunc(others, ofDecoder) && !ofDecoder(input) && input != "labels" {
+			return EncoderSeq.String()
+		}
+		return Seq.String()
+	}
+	return ""
 }

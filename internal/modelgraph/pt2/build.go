@@ -15,10 +15,6 @@ type builder struct {
 	b       *modelgraph.Builder
 	symbols *symbols
 	steps   []step
-	next    int      // index into steps
-	open    []frame  // the module calls that are open
-	paths   []string // of each call, since a shared module's path is not below its caller's
-	blocks  map[string]bool
 	local   *locals
 	seen    map[string]bool // assumptions made
 	err     error
@@ -36,7 +32,7 @@ type scope struct {
 type step struct {
 	n     *node
 	sc    *scope
-	stack []frame
+	stack []modelgraph.Frame
 	enter *scope // names to bind from sc, by args
 	leave *scope // results to bind in sc
 	args  []arg
@@ -49,10 +45,15 @@ func build(p *program, name string) (*modelgraph.Graph, error) {
 	r.flatten(top, nil, 0)
 	r.fixSizes(top)
 	r.declare(top)
-	r.blocks = findBlocks(r.steps)
-	r.paths = []string{""}
 	r.local = newLocals()
-	r.run(0)
+	r.b.Nest(len(r.steps), func(i int) []modelgraph.Frame { return r.steps[i].stack }, func(i int) {
+		if r.err == nil {
+			r.emit(&r.steps[i])
+		}
+	})
+	if err := r.b.Err(); err != nil && r.err == nil {
+		r.err = err
+	}
 	outputs := r.results(top)
 	if r.err != nil {
 		return nil, r.err
@@ -61,9 +62,6 @@ func build(p *program, name string) (*modelgraph.Graph, error) {
 	g, err := r.b.Finish(outputs...)
 	if err != nil {
 		return nil, err
-	}
-	for i := range g.Calls {
-		g.Calls[i].Path = r.paths[i]
 	}
 	g.Symbols = r.symbols.list()
 	r.local.extend(g)
@@ -213,7 +211,7 @@ func (r *builder) dim(sc *scope, v symInt, n *node) modelgraph.Dim {
 }
 
 // flatten lists the nodes of a graph, those of graphs inside it in their place.
-func (r *builder) flatten(sc *scope, stack []frame, level int) {
+func (r *builder) flatten(sc *scope, stack []modelgraph.Frame, level int) {
 	for i := range sc.g.nodes {
 		n := &sc.g.nodes[i]
 		if r.err != nil {
@@ -246,7 +244,7 @@ func hasTensor(args []arg) bool {
 
 // inline replaces a higher-order operator by the graph it runs: the arguments
 // after its graphs are the graph's.
-func (r *builder) inline(sc *scope, n *node, at int, stack []frame, level int) {
+func (r *builder) inline(sc *scope, n *node, at int, stack []modelgraph.Frame, level int) {
 	inner := &scope{g: n.inputs[at].graph, values: map[string]modelgraph.ValueID{}, grad: sc.grad, cast: sc.cast}
 	rest := n.inputs[at+1:]
 	if inner.g == nil {
@@ -508,26 +506,12 @@ type namedInput struct {
 	meta tensorMeta
 }
 
-// axisSymbol says what an axis of an input means by convention: images are
-// [batch, channels, height, width], token ids [batch, sequence], features
-// [batch, sequence, width].
 func axisSymbol(in namedInput, axis int, all []namedInput) string {
-	rank, float := len(in.meta.sizes), scalarTypes[in.meta.dtype].IsFloat()
-	switch {
-	case axis == 0:
-		return "batch"
-	case rank >= 4 && float && axis == rank-2:
-		return "image_height"
-	case rank >= 4 && float && axis == rank-1:
-		return "image_width"
-	case axis == 1 && (rank == 2 && !float || rank == 3):
-		decoder := slices.ContainsFunc(all, func(o namedInput) bool { return strings.HasPrefix(o.name, "decoder_") })
-		if decoder && !strings.HasPrefix(in.name, "decoder_") && in.name != "labels" {
-			return "encoder_seq"
-		}
-		return "seq"
+	names := make([]string, len(all))
+	for i, o := range all {
+		names[i] = o.name
 	}
-	return ""
+	return modelgraph.AxisSymbol(in.name, len(in.meta.sizes), axis, scalarTypes[in.meta.dtype], names)
 }
 
 // soleSymbol returns the symbol that an expression consists of, or "".

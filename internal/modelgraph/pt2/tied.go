@@ -24,7 +24,7 @@ func (r *builder) tied() []int {
 			n := &g.nodes[i]
 			path := ""
 			if fs, ok := parseStack(n.stack); ok && len(fs) > 0 {
-				path = fs[len(fs)-1].path
+				path = fs[len(fs)-1].Path
 			}
 			for _, a := range n.inputs {
 				switch a.kind {
