@@ -18,80 +18,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// dump writes a graph as text: calls as indentation, nodes as one line with
-// what is dropped after them.
-func dump(g *modelgraph.Graph) string {
-	var w strings.Builder
-	name := func(id modelgraph.ValueID) string {
-		switch {
-		case id == modelgraph.None:
-			return "none"
-		case g.Values[id].Name != "":
-			return g.Values[id].Name
-		}
-		return fmt.Sprintf("%%%d", id)
-	}
-	names := func(ids []modelgraph.ValueID) string {
-		s := make([]string, len(ids))
-		for i, id := range ids {
-			s[i] = name(id)
-		}
-		return strings.Join(s, ", ")
-	}
-	for _, s := range g.Symbols {
-		fmt.Fprintf(&w, "symbol %s = %d, from %d", s.Name, s.Value, s.Min)
-		if s.Max != modelgraph.NoLimit {
-			fmt.Fprintf(&w, " to %d", s.Max)
-		}
-		if s.Fixed != "" {
-			fmt.Fprintf(&w, ", fixed: %s", s.Fixed)
-		}
-		w.WriteByte('\n')
-	}
-	for _, id := range g.Inputs {
-		fmt.Fprintf(&w, "input %s %s %v\n", name(id), g.Values[id].DType, g.Values[id].Shape)
-	}
-	open := -1
-	for i, n := range g.Nodes {
-		for ; open+1 < len(g.Calls) && g.Calls[open+1].First <= i; open++ {
-			c := g.Calls[open+1]
-			mark := ""
-			if c.Block {
-				mark = " (block)"
-			}
-			fmt.Fprintf(&w, "%scall %q%s [%d, %d)\n", strings.Repeat("  ", depth(g, open+1)), c.Path, mark, c.First, c.Last)
-		}
-		fmt.Fprintf(&w, "%s%d %s = %s(%s)", strings.Repeat("  ", depth(g, n.Call)+1), i, names(n.Out), n.Op, names(n.In))
-		for _, a := range n.Attrs {
-			switch {
-			case a.Str != "":
-				fmt.Fprintf(&w, " %s=%s", a.Key, a.Str)
-			case a.Ints != nil:
-				fmt.Fprintf(&w, " %s=%v", a.Key, a.Ints)
-			default:
-				fmt.Fprintf(&w, " %s=%g", a.Key, a.Float)
-			}
-		}
-		if len(n.Drop) > 0 {
-			fmt.Fprintf(&w, " drop %s", names(n.Drop))
-		}
-		w.WriteByte('\n')
-	}
-	fmt.Fprintf(&w, "output %s\n", names(g.Outputs))
-	for _, a := range g.Assumptions {
-		fmt.Fprintf(&w, "assumed: %s\n", a)
-	}
-	return w.String()
-}
-
-func depth(g *modelgraph.Graph, call int) int {
-	n := 0
-	for ; g.Calls[call].Parent >= 0; call = g.Calls[call].Parent {
-		n++
-	}
-	return n
-}
-
 func TestGolden(t *testing.T) {
 	for _, name := range []string{"resnet18", "unet", "gpt2"} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +25,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := dump(g)
+			got := g.Text()
 			golden := "testdata/" + name + ".golden"
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -353,7 +279,7 @@ call "" [0, 3)
       2 %3 = cat(%1, %2) dim=[0] drop %1, %2
 output %3
 `
-	if diff := cmp.Diff(want, dump(g)); diff != "" {
+	if diff := cmp.Diff(want, g.Text()); diff != "" {
 		t.Errorf("graph (-want +got):\n%s", diff)
 	}
 }
@@ -364,7 +290,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g, err := parse(data, "fuzz")
 		if err == nil {
-			dump(g)
+			g.Text()
 		}
 	})
 }
