@@ -350,7 +350,7 @@ func (x *explain) settings() {
 		case *s.Survives:
 			verdict = x.Styled(term.Green, "survives")
 			if s.Retries > 0 {
-				verdict += fmt.Sprintf(", %d %s", s.Retries, map[bool]string{true: "retry", false: "retries"}[s.Retries == 1])
+				verdict += fmt.Sprintf(", %d %s", s.Retries, retries(s.Retries))
 			}
 		default:
 			verdict = x.Styled(term.Red, "dies")

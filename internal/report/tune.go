@@ -59,14 +59,21 @@ func NewTune(file string, p *replay.Program, v cachealloc.Version, given bool, l
 	return t
 }
 
-// recordedFits reports whether the job fits under its own settings.
-func (t *Tune) recordedFits() bool {
+// recordedFits returns the job's own settings where it fits under them.
+func (t *Tune) recordedFits() *TuneCandidate {
 	for i := range t.Found {
-		if t.Found[i].Recorded {
-			return t.Found[i].Fits
+		if t.Found[i].Recorded && t.Found[i].Fits {
+			return &t.Found[i]
 		}
 	}
-	return false
+	return nil
+}
+
+func retries(n int64) string {
+	if n == 1 {
+		return "retry"
+	}
+	return "retries"
 }
 
 // tuneRows is how many settings the text shows.
@@ -86,8 +93,12 @@ func (t *Tune) Text(p *term.Printer) error {
 		p.Wrap("", 0, p.Styled(term.Green, "It fits as it is, and no other settings leave more room."))
 	case t.Fits && t.Best.Conf == "":
 		p.Wrap("", 0, p.Styled(term.Green, "It fits with the default settings: leave PYTORCH_CUDA_ALLOC_CONF unset."))
-	case t.Fits && t.recordedFits():
-		p.Wrap("", 0, p.Styled(term.Green, "It fits as it is. The most room is left with"))
+	case t.Fits && t.recordedFits() != nil:
+		as := "It fits as it is. The most room is left with"
+		if n := t.recordedFits().Retries; n > 0 {
+			as = fmt.Sprintf("It fits as it is, but with %d %s, each of which stops the program until the card is idle. Best is", n, retries(n))
+		}
+		p.Wrap("", 0, p.Styled(term.Green, as))
 		p.Printf("\n    export PYTORCH_CUDA_ALLOC_CONF=%s\n", shellQuote(t.Best.Conf))
 	case t.Fits:
 		p.Wrap("", 0, p.Styled(term.Green, "It fits with"))
@@ -129,7 +140,7 @@ func (t *Tune) Text(p *term.Printer) error {
 	}
 	p.Printf("\n  %d settings replayed. Tensors at once, rounded: %v.\n", t.Tried, bytesize.Size(t.Floor))
 	if best := t.Best; best != nil && best.Retries > 0 {
-		p.Wrap("  ", 2, fmt.Sprintf("Each of the %d retries stops the program until the card is idle; a larger limit avoids them.", best.Retries))
+		p.Wrap("  ", 2, fmt.Sprintf("It takes %d %s, each of which stops the program until the card is idle; a larger limit avoids them.", best.Retries, retries(best.Retries)))
 	}
 	return p.Err()
 }
