@@ -24,7 +24,7 @@ type freeSet struct {
 	n      int
 }
 
-const leafCap = 128
+const leafCap = 64
 
 // position names an entry. It is valid until the set changes.
 type position struct{ leaf, i int }
