@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -119,6 +123,53 @@ func TestImportsPointDown(t *testing.T) {
 			if !allowed {
 				t.Errorf("%s imports %s, which is for %v", self, imp, owners)
 			}
+		}
+	}
+}
+
+// TestLinks follows the relative links of all pages.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)]*)?\)`)
+	found := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			found++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), string(m[1]))); err != nil {
+				t.Errorf("%s: no %s", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 20 {
+		t.Errorf("only %d links found", found)
+	}
+}
+
+// TestDependencies holds docs/dependencies.md: it names every module that a
+// package or a test needs.
+func TestDependencies(t *testing.T) {
+	page, err := os.ReadFile("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "list", "-deps", "-test", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, module := range strings.Fields(string(out)) {
+		if module != "vramscope" && !bytes.Contains(page, []byte(module)) {
+			t.Errorf("docs/dependencies.md lacks %s", module)
+			page = append(page, module...) // say it once
 		}
 	}
 }
