@@ -64,6 +64,10 @@ func (c *Card) Alloc(size int64) (uint64, bool) {
 		c.top = addressTop
 	}
 	whole := roundUp(size, addressUnit)
+	if uint64(whole) > c.top {
+		c.used -= size
+		return 0, false // out of addresses
+	}
 	c.top -= uint64(whole)
 	if whole > size {
 		c.addHole(c.top+uint64(size), whole-size)

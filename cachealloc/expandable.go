@@ -67,7 +67,7 @@ func (a *Allocator) granule(p *pool) int64 {
 // rounded up to a granule, and frees them into the pool.
 func (a *Allocator) mapBlock(b Block, size int64) bool {
 	n := &a.nodes[b]
-	size = roundUp(size, n.vm.granule)
+	size = min(roundUp(size, n.vm.granule), n.size) // ranges end at a granule
 	if !a.driver.Map(n.addr, size) {
 		return false
 	}

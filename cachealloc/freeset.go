@@ -9,8 +9,16 @@ type entry struct {
 	block Block
 }
 
+// less orders by size, then address, as PyTorch does. No two blocks are at one
+// address, but for recordings that say so: there the number decides.
 func (e entry) less(f entry) bool {
-	return e.size < f.size || e.size == f.size && e.addr < f.addr
+	switch {
+	case e.size != f.size:
+		return e.size < f.size
+	case e.addr != f.addr:
+		return e.addr < f.addr
+	}
+	return e.block < f.block
 }
 
 // freeSet is the part of BlockPool::blocks (or of BlockPool::unmapped, with
