@@ -169,6 +169,23 @@ func TestUnderALimit(t *testing.T) {
 	}
 }
 
+// TestLimitGiven: a limit that the recorded failure contradicts is told apart.
+func TestLimitGiven(t *testing.T) {
+	file := examples + "unet-10gib-oom.pickle.zst"
+	in := explain(t, file, Options{Limit: 24 << 30})
+	if len(in.Advice) == 0 || !strings.Contains(in.Advice[0], "would be served") || in.Causes[0].ID != cause.TooBig {
+		t.Errorf("under more: advice %q, causes %v", in.Advice, causesOf(in))
+	}
+	in = explain(t, file, Options{Limit: 6 << 30})
+	if f := in.Failures[0]; f.Basis != Replayed || *f.Event >= 378 || f.Survived {
+		t.Errorf("under less: %+v", f)
+	}
+	in = explain(t, file, Options{Limit: 10 << 30})
+	if f := in.Failures[0]; f.Basis != Measured || *f.Event != 378 || *f.Limit != 10<<30 {
+		t.Errorf("under the same: %+v", f)
+	}
+}
+
 // TestSettings holds the replayed numbers of one recording against the card's:
 // varimg was run there under these settings too.
 func TestSettings(t *testing.T) {

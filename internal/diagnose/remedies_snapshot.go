@@ -358,8 +358,8 @@ func (s *subject) summarize() {
 	}
 	switch {
 	case s.fatal != nil && s.simulated:
-		s.in.Summary = fmt.Sprintf("The recorded job lives, but under a limit of %v it would die %s: a request of %v with %v in use.",
-			size(s.o.Limit), during(s.doing), size(s.fatal.Requested), size(m.Allocated))
+		s.in.Summary = fmt.Sprintf("%s under a limit of %v it would die %s: a request of %v with %v in use.",
+			map[bool]string{true: "The recorded job lives, but", false: "The recorded job died later;"}[s.a.Outcome.FatalOOM == nil], size(s.o.Limit), during(s.doing), size(s.fatal.Requested), size(m.Allocated))
 	case s.fatal != nil:
 		s.in.Summary = fmt.Sprintf("Out of memory %s: %v was asked for with %v in use and %v reserved; it may reserve %s.",
 			during(s.doing), size(s.fatal.Requested), size(m.Allocated), size(m.Reserved), s.limitText())

@@ -84,18 +84,24 @@ func Snapshot(ctx context.Context, file string, p *replay.Program, o Options) (*
 func (s *subject) findFailure() error {
 	s.bound = s.p.InferBound(s.a.Outcome)
 	s.fatal = s.a.Outcome.FatalOOM
+	limit := s.o.Limit
 	switch {
-	case s.o.Limit > 0:
-		s.low, s.high = s.o.Limit, s.o.Limit
+	case limit > 0 && s.fatal != nil && limit >= s.bound.High:
+		s.low, s.high = s.bound.Low, s.bound.High-1
+		s.in.Advice = append(s.in.Advice, fmt.Sprintf("The job was refused with less than %v to reserve. Under %v this request would be served; what comes after it was not recorded.", size(s.bound.High), size(limit)))
+	case limit > 0:
+		s.low, s.high = limit, limit
 	case s.bound.Refused():
 		s.low, s.high = s.bound.Low, s.bound.High-1
 	}
-	if s.fatal == nil && s.o.Limit > 0 {
-		out, err := s.p.Run(s.ctx, replay.Scenario{Version: s.o.Version, Limit: s.o.Limit, Settings: &s.p.Recorded})
+	if limit > 0 && (s.fatal == nil || limit < s.a.Outcome.PeakReserved) {
+		out, err := s.p.Run(s.ctx, replay.Scenario{Version: s.o.Version, Limit: limit, Settings: &s.p.Recorded})
 		if err != nil {
 			return err
 		}
-		s.fatal, s.simulated = out.FatalOOM, out.FatalOOM != nil
+		if out.FatalOOM != nil {
+			s.fatal, s.simulated = out.FatalOOM, true
+		}
 	}
 	switch {
 	case s.fatal != nil:
@@ -104,7 +110,7 @@ func (s *subject) findFailure() error {
 		s.at, s.moment = s.a.PeakAllocated, "peak_allocated"
 	}
 	for _, x := range s.a.Outcome.Refusals {
-		if x != s.a.Outcome.FatalOOM {
+		if x != s.fatal {
 			s.in.Failures = append(s.in.Failures, s.failure(x, true, false))
 		}
 	}
