@@ -40,7 +40,6 @@ var importers = map[string][]string{
 	"google.golang.org/protobuf":       {"internal/export", "internal/modelgraph/onnx"},
 	"golang.org/x/sync":                {"internal/diagnose", "internal/lint"},
 	"golang.org/x/term":                {"internal/term", "cmd/vramscope"},
-	"github.com/tetratelabs/wazero":    nil,
 	"github.com/prometheus/prometheus": {"internal/monitor/store", "internal/monitor/alert"},
 }
 
