@@ -18,6 +18,20 @@ type dimExpr struct {
 	op   byte // 's' symbol, or one of + * / % M (maximum) m (minimum)
 	sym  string
 	a, b Dim
+	n    int // the expression's size: symbols and operators
+}
+
+// maxDimSize limits expressions. Parts of one may be shared, so that a file
+// could make one that takes longer than the universe to evaluate with a few
+// dozen doublings.
+const maxDimSize = 1 << 14
+
+// size is the number of symbols and operators of a Dim.
+func (d Dim) size() int {
+	if d.e == nil {
+		return 0
+	}
+	return d.e.n
 }
 
 // The symbols that readers use. Others are allowed.
@@ -42,10 +56,10 @@ func Consts(n ...int64) []Dim {
 }
 
 // Sym is a Dim that Binding gives a value.
-func Sym(name string) Dim { return Dim{e: &dimExpr{op: 's', sym: name}} }
+func Sym(name string) Dim { return Dim{e: &dimExpr{op: 's', sym: name, n: 1}} }
 
 func (d Dim) binary(op byte, o Dim) Dim {
-	r := Dim{e: &dimExpr{op: op, a: d, b: o}}
+	r := Dim{e: &dimExpr{op: op, a: d, b: o, n: min(d.size()+o.size()+1, maxDimSize+1)}}
 	if d.e == nil && o.e == nil {
 		if v, err := r.Eval(nil); err == nil {
 			return Const(v)
@@ -86,6 +100,9 @@ type Binding map[string]int64
 func (d Dim) Eval(b Binding) (int64, error) {
 	if d.e == nil {
 		return d.k, nil
+	}
+	if d.e.n > maxDimSize {
+		return 0, fmt.Errorf("a size is an expression of more than %d operators", maxDimSize)
 	}
 	if d.e.op == 's' {
 		v, ok := b[d.e.sym]
@@ -159,6 +176,9 @@ func (d Dim) String() string {
 	}
 	if d.e.op == 's' {
 		return d.e.sym
+	}
+	if d.e.n > maxDimSize {
+		return "(an expression of many operators)"
 	}
 	name := map[byte]string{'M': "max", 'm': "min"}[d.e.op]
 	if name != "" {

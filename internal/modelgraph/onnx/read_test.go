@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -355,6 +356,43 @@ func TestBadFiles(t *testing.T) {
 	s := &source{r: bytes.NewReader(good), size: int64(len(good)), items: maxItems - 100}
 	if readModel(s); s.err == nil || !strings.Contains(s.err.Error(), "more than 3000000") {
 		t.Errorf("many nodes: %v", s.err)
+	}
+}
+
+// TestDoublings reads a chain of sums of a size with itself, whose expression
+// has 2^60 parts.
+func TestDoublings(t *testing.T) {
+	parts := [][]byte{image("N", 3), nodeOf("Shape x -> s0")}
+	for i := range 60 {
+		parts = append(parts, nodeOf(fmt.Sprintf("Add s%d s%d -> s%d", i, i, i+1)))
+	}
+	parts = append(parts, nodeOf("ConstantOfShape s60 -> y"), result("y"))
+	g, err := read(modelOf(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := g.Text(); !strings.Contains(text, "an expression of many operators") {
+		t.Errorf("the graph is %.500s", text)
+	}
+}
+
+// TestNames reads the modules that torch.onnx's older exporter puts into the
+// names of nodes.
+func TestNames(t *testing.T) {
+	tests := []struct{ name, want string }{
+		{"/layer1/layer1.0/conv1/Conv", "layer1 layer1.0 layer1.0.conv1"},
+		{"/model/layers.3/self_attn/q_proj/MatMul", "model model.layers.3 model.layers.3.self_attn model.layers.3.self_attn.q_proj"},
+		{"/Add_1", ""},
+		{"Conv_12", ""},
+	}
+	for _, tt := range tests {
+		var got []string
+		for _, f := range stackOf(&nodeProto{name: tt.name}, "pytorch") {
+			got = append(got, f.Path)
+		}
+		if s := strings.Join(got, " "); s != tt.want {
+			t.Errorf("%s is in %q, want %q", tt.name, s, tt.want)
+		}
 	}
 }
 

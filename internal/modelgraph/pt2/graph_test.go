@@ -284,6 +284,35 @@ output %3
 	}
 }
 
+// TestOldLayouts reads what PyTorch 2.1 to 2.7 wrote: another place in the
+// archive, a version that is a number, sizes as formulas.
+func TestOldLayouts(t *testing.T) {
+	old := strings.NewReplacer(`"schema_version": {"major": 8, "minor": 1}, "verifiers": ["TRAINING"]`, `"schema_version": 5, "dialect": "ATEN"`,
+		`Mul(Integer(2), Symbol('s0'))`, `2*s0`).Replace(small)
+	for _, name := range []string{"serialized_exported_program.json", "m/serialized_exported_program.json", "m/models/other.json"} {
+		data := archive(t, name, old)
+		g, err := ReadFrom(bytes.NewReader(data), int64(len(data)), "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := g.Text()
+		if !strings.Contains(text, "view(x) size=[(2 * s0) -1]") || !strings.Contains(text, "assumed: the export is functional (ATEN)") {
+			t.Errorf("%s is read as\n%s", name, text)
+		}
+	}
+}
+
+// TestPowers has a size of 8^40 parts.
+func TestPowers(t *testing.T) {
+	d, err := parseExpr(strings.Repeat("(", 40)+"s0"+strings.Repeat("**8)", 40), modelgraph.Sym)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Eval(modelgraph.Binding{"s0": 1}); err == nil || !strings.Contains(err.Error(), "more than 16384 operators") {
+		t.Errorf("evaluated: %v", err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte(static(small)))
