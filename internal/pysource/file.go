@@ -235,3 +235,17 @@ func (f *File) Parent(n Node) Node {
 	}
 	return f.parents[n.ID()]
 }
+
+// ReadText reads a file that is not Python, for its lines and positions.
+func ReadText(name string, data []byte) (*File, error) {
+	if len(data) > MaxSize {
+		return nil, ErrTooLarge
+	}
+	src, err := Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{Name: name, Src: src}
+	f.indexLines()
+	return f, nil
+}

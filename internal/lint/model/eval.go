@@ -356,7 +356,7 @@ func (m *Model) sequence(x *pysource.Sequence) *Value {
 		}
 		v.Elems = nil
 	}
-	if len(x.Elts) > 64 { // a table of data
+	if len(v.Elems) > 64 { // a table of data
 		v.Elem, v.Elems = v.Elems[0], nil
 	}
 	return m.object(x, v)

@@ -149,6 +149,8 @@ func (m *Model) known(c *Call, name string, args []*Value) *Value {
 		return obj(Value{Kind: Number})
 	case "os.path.join", "os.environ.get", "os.getenv", "os.path.dirname", "os.path.basename":
 		return obj(Value{Kind: String})
+	case "keras.models.load_model", "keras.saving.load_model":
+		return obj(Value{Kind: Object, Name: "keras.Model"})
 	case "contextlib.nullcontext":
 		return obj(Value{Kind: Object, Name: name})
 	}
