@@ -82,7 +82,9 @@ func TestSession(t *testing.T) {
 
 	// A line with characters outside of the basic plane before the finding.
 	text := "import torch\n\"😀\"; opt.zero_grad(set_to_none=False)\nwith torch.no_grad:\n    pass\n"
-	open := func(method, body string) { e.send(`{"jsonrpc":"2.0","method":"textDocument/` + method + `","params":` + body + `}`) }
+	open := func(method, body string) {
+		e.send(`{"jsonrpc":"2.0","method":"textDocument/` + method + `","params":` + body + `}`)
+	}
 	open("didOpen", `{"textDocument":{"uri":"file:///x/a.py","languageId":"python","version":1,"text":`+quote(text)+`}}`)
 	m = e.receive()
 	params := m["params"].(map[string]any)
