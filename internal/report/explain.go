@@ -96,7 +96,7 @@ func (x *explain) causes() {
 		if c.Confidence < 0.5 {
 			style = term.Faint
 		}
-		x.Printf("  %s\n", x.Styled(style, fmt.Sprintf("%s (%s, confidence %.0f %%)", title, c.ID, 100*c.Confidence)))
+		x.Wrap("  ", 4, x.Styled(style, fmt.Sprintf("%s (%s, confidence %.0f %%)", title, c.ID, 100*c.Confidence)))
 		for _, e := range c.Evidence {
 			place := ""
 			switch {
@@ -279,7 +279,7 @@ func (x *explain) remedy(n int, r *diagnose.Remedy) {
 	if !strings.Contains(r.Title, "("+r.ID+")") {
 		id = " (" + r.ID + ")"
 	}
-	x.Printf("  %d. %s%s\n", n, x.Styled(term.Bold, r.Title), id)
+	x.Wrap(fmt.Sprintf("  %d. ", n), 5, x.Styled(term.Bold, r.Title)+id)
 	why := string(r.Basis)
 	if r.Why != "" && r.Saves != nil {
 		why += ": " + strings.TrimPrefix(r.Why, "replayed ")
@@ -325,7 +325,7 @@ func (x *explain) settings() {
 		return
 	}
 	x.title("Allocator settings, all replayed")
-	x.Printf("  %-38s %11s %11s\n", "", "reserved", "saves")
+	x.Printf("  %-32s %11s %11s\n", "", "reserved", "saves")
 	limited := slices.ContainsFunc(x.in.Settings, func(s diagnose.Setting) bool { return s.Survives != nil })
 	unsure := false
 	for _, s := range x.in.Settings {
@@ -358,7 +358,11 @@ func (x *explain) settings() {
 				verdict += fmt.Sprintf(" at event %d", *s.DiesAt)
 			}
 		}
-		x.Print(strings.TrimRight(fmt.Sprintf("  %-38s %11v %11s  %s", name, bytesize.Size(s.PeakReserved), saves, verdict), " ") + "\n")
+		if len(name) > 32 {
+			x.Printf("  %s\n", name)
+			name = ""
+		}
+		x.Print(strings.TrimRight(fmt.Sprintf("  %-32s %11v %11s  %s", name, bytesize.Size(s.PeakReserved), saves, verdict), " ") + "\n")
 	}
 	note := "Reserved is what the recording would take without a limit; + means that it takes more."
 	if unsure {

@@ -143,7 +143,7 @@ func WriteJSON(w io.Writer, v any) error {
 
 // Text writes the report for people.
 func (r *Replay) Text(p *term.Printer) error {
-	p.Printf("%s: device %d, %d events, PyTorch %s%s\n", term.Safe(r.File), r.Device, r.Recorded.Events, r.Torch.Version, inferred(r.Torch))
+	p.Printf("%s\n  device %d, %d events, PyTorch %s%s\n", term.Safe(r.File), r.Device, r.Recorded.Events, r.Torch.Version, inferred(r.Torch))
 	if !r.Recorded.Complete {
 		p.Wrap("  ", 2, "The recording is not complete: "+r.Recorded.Why+". What was live before is placed as the first event found it.")
 	}

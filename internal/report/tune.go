@@ -82,7 +82,7 @@ const tuneRows = 8
 // Text writes the report for people.
 func (t *Tune) Text(p *term.Printer) error {
 	limit := bytesize.Size(t.Limit)
-	p.Printf("%s: device %d under %v, PyTorch %s%s\n\n", term.Safe(t.File), t.Device, limit, t.Torch.Version, inferred(t.Torch))
+	p.Printf("%s\n  device %d under %v, PyTorch %s%s\n\n", term.Safe(t.File), t.Device, limit, t.Torch.Version, inferred(t.Torch))
 	switch {
 	case t.Fits && t.EndsInFailure && t.Best.Conf == "":
 		p.Wrap("", 0, p.Styled(term.Gold, "It gets past its failure with the default settings: leave PYTORCH_CUDA_ALLOC_CONF unset."))

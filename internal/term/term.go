@@ -71,11 +71,11 @@ func (p *Printer) Styled(s Style, text string) string {
 }
 
 // Wrap prints text broken at spaces to the width, each line after a prefix of
-// indent spaces, the first after first.
+// indent spaces, the first after first. A number stays with its unit.
 func (p *Printer) Wrap(first string, indent int, text string) {
 	line, col := first, utf8.RuneCountInString(first)
 	empty := true
-	for _, word := range strings.Fields(text) {
+	for _, word := range words(text) {
 		n := utf8.RuneCountInString(word)
 		if !empty && col+1+n > p.Width {
 			p.Print(line + "\n")
@@ -87,6 +87,34 @@ func (p *Printer) Wrap(first string, indent int, text string) {
 		line, col, empty = line+word, col+n, false
 	}
 	p.Print(line + "\n")
+}
+
+// words splits text at spaces, but for the one between a number and its unit.
+func words(text string) []string {
+	out := strings.Fields(text)
+	n := 0
+	for _, word := range out {
+		if n > 0 && unit(word) && isDigit(out[n-1]) {
+			out[n-1] += " " + word
+			continue
+		}
+		out[n] = word
+		n++
+	}
+	return out[:n]
+}
+
+func isDigit(word string) bool {
+	last := word[len(word)-1]
+	return last >= '0' && last <= '9'
+}
+
+func unit(word string) bool {
+	switch strings.TrimRight(word, ".,;:)") {
+	case "%", "B", "KiB", "MiB", "GiB", "TiB", "GB/s":
+		return true
+	}
+	return false
 }
 
 // Safe makes text from a file harmless for a terminal: control characters,
