@@ -24,7 +24,7 @@ type dimExpr struct {
 // maxDimSize limits expressions. Parts of one may be shared, so that a file
 // could make one that takes longer than the universe to evaluate with a few
 // dozen doublings.
-const maxDimSize = 1 << 14
+const maxDimSize = 1 << 12
 
 // size is the number of symbols and operators of a Dim.
 func (d Dim) size() int {

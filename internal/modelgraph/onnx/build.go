@@ -57,6 +57,9 @@ func build(p *modelProto, name string) (*modelgraph.Graph, error) {
 	why := map[string]string{}
 	for {
 		r := newBuilder(p, name, open)
+		if len(r.shapes.symbols) > maxSymbols {
+			return nil, fmt.Errorf("more than %d named sizes in its inputs", maxSymbols)
+		}
 		g, err := r.build()
 		if err != nil {
 			return nil, err
@@ -129,6 +132,7 @@ func (r *builder) build() (*modelgraph.Graph, error) {
 	}
 	r.initializers()
 	r.inputs()
+	r.constants()
 	stacks := make([][]modelgraph.Frame, len(g.nodes))
 	for i := range g.nodes {
 		stacks[i] = stackOf(&g.nodes[i], r.p.producer)
@@ -154,6 +158,18 @@ func (r *builder) build() (*modelgraph.Graph, error) {
 	}
 	out.Symbols = r.shapes.symbols
 	return out, nil
+}
+
+// constants reads the nodes that are constants, which may stand anywhere.
+func (r *builder) constants() {
+	for i := range r.p.graph.nodes {
+		if n := &r.p.graph.nodes[i]; n.op == "Constant" && n.domain == "" && len(n.out) == 1 && len(n.in) == 0 && r.err == nil {
+			r.n, r.index = n, i
+			r.constantNode()
+			r.done[i] = true
+		}
+	}
+	r.n = nil
 }
 
 func (r *builder) inputs() {

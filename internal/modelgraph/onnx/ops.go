@@ -1,10 +1,6 @@
 package onnx
 
-import (
-	"math"
-
-	"vramscope/internal/modelgraph"
-)
+import "vramscope/internal/modelgraph"
 
 // unaryOps are elementwise operators with one tensor, as ATen calls them.
 var unaryOps = map[string]string{
@@ -154,7 +150,6 @@ func (r *builder) unknown() {
 	}
 }
 
-// unary also recognises GELU spelled out: x·(1 + erf(x/√2))/2.
 func (r *builder) unary(op string) {
 	x := r.need(0)
 	args := []any{r.arg(0)}
@@ -219,61 +214,10 @@ func (r *builder) binary(op string) {
 	}
 }
 
-// gelu takes in Div(x, √2), Erf, Add 1, Mul x and Mul ½, in either order of
-// the two products, where nothing else reads what is between.
-func (r *builder) gelu() bool {
-	nodes := r.p.graph.nodes
-	x := r.n.in[0]
-	if d := r.need(1); !d.isNumber || math.Abs(d.number-math.Sqrt2) > 1e-3 {
-		return false
-	}
-	sole := func(name, op string) int {
-		if i, ok := r.users[name]; ok && r.uses[name] == 1 && nodes[i].op == op && len(nodes[i].out) == 1 && i > r.index {
-			return i
-		}
-		return -1
-	}
-	number := func(i int, value float64) bool {
-		for _, name := range nodes[i].in {
-			if v := r.vals[name]; v != nil && v.isNumber && math.Abs(v.number-value) < 1e-6 {
-				return true
-			}
-		}
-		return false
-	}
-	takes := func(i int, name string) bool {
-		for _, in := range nodes[i].in {
-			if in == name {
-				return true
-			}
-		}
-		return false
-	}
-	erf := sole(r.n.out[0], "Erf")
-	if erf < 0 {
-		return false
-	}
-	add := sole(nodes[erf].out[0], "Add")
-	if add < 0 || !number(add, 1) {
-		return false
-	}
-	mul := sole(nodes[add].out[0], "Mul")
-	if mul < 0 || !takes(mul, x) {
-		return false
-	}
-	half := sole(nodes[mul].out[0], "Mul")
-	if half < 0 || !number(half, 0.5) {
-		return false
-	}
-	for _, i := range []int{erf, add, mul, half} {
-		r.done[i] = true
-	}
-	v := r.need(0)
-	r.set(nodes[half].out[0], r.op("gelu", v.shape, v.dtype, r.arg(0)))
-	return true
-}
-
 func (r *builder) reduce(op string) {
+	if op == "mean" && r.layerNorm() {
+		return
+	}
 	x := r.need(0)
 	arg := op == "argmax" || op == "argmin"
 	keep := r.attrInt("keepdims", 1) != 0

@@ -169,6 +169,20 @@ output %4`},
 0 %1 = gelu(x)
 1 %2 = relu(%1) drop %1
 output %2`},
+		{"layer normalisation spelled out", modelOf(image("N", "S", 16), initOf("w", 16), initOf("b", 16),
+			nodeOf("ReduceMean x -> m", "axes", []int{-1}), nodeOf("Sub x m -> d"), nodeOf("Constant -> two", "value", tensorOf("", 1, []byte{0, 0, 0, 0x40})),
+			nodeOf("Pow d two -> p"), nodeOf("ReduceMean p -> v", "axes", []int{-1}), nodeOf("Constant -> e", "value_float", 0.125),
+			nodeOf("Add v e -> a"), nodeOf("Sqrt a -> q"), nodeOf("Div d q -> n"), nodeOf("Mul n w -> k"), nodeOf("Add k b -> y"), nodeOf("Relu y -> z"), result("z")), `
+0 %3 = layer_norm(x, w, b) normalized_shape=[16] eps=0.125
+1 %4 = relu(%3) drop %3
+output %4`},
+		{"half of a layer normalisation", modelOf(image("N", "S", 16),
+			nodeOf("ReduceMean x -> m", "axes", []int{-1}), nodeOf("Sub x m -> d"), nodeOf("Relu d -> y"), nodeOf("Tanh d -> z"), result("y"), result("z")), `
+0 %1 = mean(x) dim=[-1] keepdim=[1]
+1 %2 = sub(x, %1) drop %1
+2 %3 = relu(%2)
+3 %4 = tanh(%2) drop %2
+output %3, %4`},
 		{"scalars", modelOf(image("N", 16), numberOf("two", 2), numberOf("six", 6), numberOf("o", 0),
 			nodeOf("Sub two x -> a"), nodeOf("Div two a -> b"), nodeOf("Pow b two -> c"), nodeOf("Clip c o six -> d"), nodeOf("Clip d o -> e"), result("e")), `
 0 %1 = rsub(x) other=2
@@ -356,6 +370,16 @@ func TestBadFiles(t *testing.T) {
 	s := &source{r: bytes.NewReader(good), size: int64(len(good)), items: maxItems - 100}
 	if readModel(s); s.err == nil || !strings.Contains(s.err.Error(), "more than 3000000") {
 		t.Errorf("many nodes: %v", s.err)
+	}
+}
+
+func TestManySymbols(t *testing.T) {
+	var dims []any
+	for i := range maxSymbols + 5 {
+		dims = append(dims, fmt.Sprintf("d%d", i))
+	}
+	if _, err := read(modelOf(image(dims...))); err == nil || err.Error() != "more than 200 named sizes in its inputs" {
+		t.Errorf("many sizes: %v", err)
 	}
 }
 

@@ -55,9 +55,14 @@ func newShapes(p *modelProto, open map[string]bool) *shapes {
 			}
 		}
 	}
-	s.probe()
+	if len(s.symbols) <= maxSymbols {
+		s.probe()
+	}
 	return s
 }
+
+// maxSymbols is how many sizes a file may leave open.
+const maxSymbols = 200
 
 func (s *shapes) axis(in *valueInfo, axis int) string {
 	return modelgraph.AxisSymbol(in.name, len(in.dims), axis, elementTypes[in.dtype], s.names)
@@ -65,6 +70,9 @@ func (s *shapes) axis(in *valueInfo, axis int) string {
 
 // symbol notes a symbol; value is 0 where the file leaves the size open.
 func (s *shapes) symbol(name string, value int64) {
+	if len(s.symbols) > maxSymbols {
+		return
+	}
 	for _, k := range s.symbols {
 		if k.Name == name {
 			return

@@ -308,7 +308,7 @@ func TestPowers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Eval(modelgraph.Binding{"s0": 1}); err == nil || !strings.Contains(err.Error(), "more than 16384 operators") {
+	if _, err := d.Eval(modelgraph.Binding{"s0": 1}); err == nil || !strings.Contains(err.Error(), "more than 4096 operators") {
 		t.Errorf("evaluated: %v", err)
 	}
 }

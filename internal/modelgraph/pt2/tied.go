@@ -58,6 +58,10 @@ func (r *builder) tied() []int {
 			unused = append(unused, i)
 		}
 	}
+	if len(unused) > 2000 {
+		r.assume("no operator reads %d parameters; none was taken for another's alias", len(unused))
+		unused = nil
+	}
 	for _, i := range unused {
 		var candidates []int
 		for j, in := range r.p.inputs {
