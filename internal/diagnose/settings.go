@@ -74,6 +74,9 @@ func (s *subject) trySetting(x *Setting, set *cachealloc.Settings, base *replay.
 	}
 	x.PeakReserved, x.Retries = free.PeakReserved, free.Retries
 	switch {
+	case x.Recorded && s.fatal != nil && !s.simulated: // it is what happened
+		x.Survives, x.DiesAt, x.Retries = ptr(false), ptr(s.fatal.Event), s.a.Outcome.Retries
+		return nil
 	case s.low == 0:
 		return nil
 	case free.Fits() && free.PeakReserved <= s.low && set.GCThreshold == 0:
