@@ -510,7 +510,7 @@ func stackOf(n *nodeProto, producer string) []modelgraph.Frame {
 }
 
 // maxStack limits nesting of modules.
-const maxStack = 120
+const maxStack = 64
 
 func scopeFrames(scopes, classes []string) []modelgraph.Frame {
 	if len(scopes) < 2 || strings.HasPrefix(scopes[0], "_empty") {

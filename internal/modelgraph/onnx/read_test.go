@@ -368,7 +368,7 @@ func TestBadFiles(t *testing.T) {
 	}
 	// A small file that repeats an empty node.
 	s := &source{r: bytes.NewReader(good), size: int64(len(good)), items: maxItems - 100}
-	if readModel(s); s.err == nil || !strings.Contains(s.err.Error(), "more than 3000000") {
+	if readModel(s); s.err == nil || !strings.Contains(s.err.Error(), "more than 1500000") {
 		t.Errorf("many nodes: %v", s.err)
 	}
 }

@@ -24,7 +24,7 @@ const windowSize = 64 << 10
 
 // maxItems limits nodes, names, attributes and numbers together: a small file
 // cannot ask for much memory.
-const maxItems = 3_000_000
+const maxItems = 1_500_000
 
 // maxDepth limits messages inside messages: a node in a graph in an attribute
 // takes three levels.

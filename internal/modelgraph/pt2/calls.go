@@ -7,7 +7,7 @@ import (
 )
 
 // maxStack limits nesting of modules.
-const maxStack = 120
+const maxStack = 64
 
 // parseStack reads "key,path,class;key,path,class;…", outermost first, without
 // the model itself; the key of a second call of a module differs ("L__self__drop@1"). ok is false where there is none.

@@ -245,7 +245,7 @@ func TestBadFiles(t *testing.T) {
 		})
 	}
 	d := &decoder{scanner: scanner{data: []byte(program)}, texts: map[string]string{}, items: maxItems - 50}
-	if _, err := d.program(); err == nil || !strings.HasSuffix(err.Error(), "more than 3000000 nodes, arguments and sizes") {
+	if _, err := d.program(); err == nil || !strings.HasSuffix(err.Error(), "more than 1500000 nodes, arguments and sizes") {
 		t.Errorf("many nodes: %v", err)
 	}
 	if _, err := Read("testdata/none.pt2"); err == nil || err.Error() != "testdata/none.pt2: no such file or directory" {

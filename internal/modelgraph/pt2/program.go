@@ -89,8 +89,8 @@ type outputSpec struct {
 }
 
 // maxItems limits nodes, arguments and extents together, so that a small file
-// cannot ask for much memory: a thousand layers have a million.
-const maxItems = 3_000_000
+// cannot ask for much memory: a thousand layers have 700,000.
+const maxItems = 1_500_000
 
 type decoder struct {
 	scanner
