@@ -290,9 +290,6 @@ func (m *machine) bufferAdd(buf []*tensor, nr int, g *tensor) {
 		buf[nr] = g
 	case inplace(old):
 		m.unref(g)
-	case inplace(g):
-		m.unref(old)
-		buf[nr] = g
 	default:
 		s := m.pointwise(old.dtype, old, g)
 		m.unref(g, old)

@@ -145,10 +145,7 @@ func (p *program) step(m *machine, i int) {
 		if id == modelgraph.None {
 			continue
 		}
-		c.in[k] = p.env[id]
-		if c.in[k] == nil {
-			m.fail("%s: an argument was dropped before its use", m.where)
-		}
+		c.in[k] = p.env[id] // nil where a mask turned out to be needless
 	}
 	out := op(c)
 	if len(out) < len(n.Out) {

@@ -46,7 +46,11 @@ func operators() map[string]operator {
 		},
 		"softmax": func(c *call) []*tensor { return one(c.softmax(c.need(0), c.dtype("dtype", c.need(0).dtype))) },
 		"log_softmax": func(c *call) []*tensor {
-			return one(c.logSoftmax(c.need(0), c.dtype("dtype", c.need(0).dtype)))
+			def := c.need(0).dtype
+			if c.amp {
+				def = f32
+			}
+			return one(c.logSoftmax(c.need(0), c.dtype("dtype", def)))
 		},
 		"cross_entropy_loss": func(c *call) []*tensor { return one(c.crossEntropy(c.need(0), c.need(1))) },
 		"scaled_dot_product_attention": func(c *call) []*tensor {
@@ -112,6 +116,9 @@ func operators() map[string]operator {
 		ops[name] = func(c *call) []*tensor { return one(c.compare(c.in...)) }
 	}
 	for name, op := range viewOperators() {
+		ops[name] = op
+	}
+	for name, op := range selectionOperators() {
 		ops[name] = op
 	}
 	return ops

@@ -177,7 +177,6 @@ func (m *machine) sdpaMath(a attention) *tensor {
 		k, v = m.repeatHeads(k, q.size(1)), m.repeatHeads(v, q.size(1))
 	}
 	ks := m.scalar("mul", k)
-	m.unref(k)
 	kt := m.transpose(ks, -2, -1)
 	m.unref(ks)
 	scores := m.matmulRaw(qs, kt)
@@ -203,7 +202,7 @@ func (m *machine) sdpaMath(a attention) *tensor {
 		m.unref(out, x)
 		out = o
 	}
-	m.unref(attn, v, qs, mask)
+	m.unref(attn, k, v, qs, mask)
 	return out
 }
 

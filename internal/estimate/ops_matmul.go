@@ -118,11 +118,13 @@ func (m *machine) bmm(a, b *tensor) *tensor {
 	}
 	m.record("BmmBackward0", []*tensor{out}, []*tensor{a, b}, saved, func(f *gradFn, g []*tensor) []*tensor {
 		r := make([]*tensor, 2)
-		for i, t := range []*tensor{a, b} {
-			if f.need(i) {
-				r[i] = m.empty(g[0].dtype, t.shape, nil)
-				m.useBLAS()
-			}
+		if f.need(1) {
+			r[1] = m.empty(g[0].dtype, b.shape, nil)
+			m.useBLAS()
+		}
+		if f.need(0) {
+			r[0] = m.empty(g[0].dtype, a.shape, nil)
+			m.useBLAS()
 		}
 		return r
 	})

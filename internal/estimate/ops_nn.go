@@ -130,9 +130,6 @@ func (m *machine) embedding(w, idx *tensor) *tensor {
 
 // logSoftmax is F.log_softmax over the last dimension or dim 1.
 func (m *machine) logSoftmax(x *tensor, dt modelgraph.DType) *tensor {
-	if m.amp {
-		dt = f32
-	}
 	in := m.to(x, dt)
 	out := m.empty(dt, x.shape, nil)
 	m.record("LogSoftmaxBackward0", []*tensor{out}, []*tensor{in}, []*tensor{out}, func(f *gradFn, g []*tensor) []*tensor {
@@ -157,7 +154,7 @@ func (m *machine) crossEntropy(logits, target *tensor) *tensor {
 	}
 	out := m.empty(lp.dtype, nil, nil)
 	total := m.empty(lp.dtype, nil, nil)
-	m.record(name, []*tensor{out}, []*tensor{lp}, []*tensor{nil, target, total}, func(f *gradFn, g []*tensor) []*tensor {
+	m.record(name, []*tensor{out}, []*tensor{lp}, []*tensor{lp, target, total}, func(f *gradFn, g []*tensor) []*tensor {
 		return []*tensor{m.empty(lp.dtype, lp.shape, nil)}
 	})
 	m.unref(lp, total)

@@ -59,11 +59,14 @@ func (o *optimizer) step(m *machine, params []*param) {
 		o.init(m, ps, func(p *param) []*tensor { return []*tensor{o.number(m), o.like(m, p), o.like(m, p)} })
 	case "adamw-loop":
 		o.init(m, ps, func(p *param) []*tensor { return []*tensor{o.like(m, p), o.like(m, p)} })
+		var denom *tensor
 		for _, p := range ps {
 			sqrt := m.temporary(p.t)
-			denom := m.temporary(p.t)
+			d := m.temporary(p.t)
 			m.unref(sqrt, denom)
+			denom = d
 		}
+		m.unref(denom)
 	case "sgdm":
 		o.init(m, ps, func(p *param) []*tensor { return []*tensor{o.like(m, p)} })
 	case "lion":
@@ -135,11 +138,26 @@ func (o *optimizer) adafactor(m *machine, ps []*param) {
 		}
 		return []*tensor{vector(p.t.shape)}
 	})
+	// Python's variables hold the last parameter's until they are bound anew.
+	var row, col, square, update *tensor
 	for _, p := range ps {
-		update := m.temporary(p.t)
-		m.unref(m.temporary(p.t))
+		if d := p.t.dim(); d > 1 {
+			r := m.reduce(p.grad, []int{d - 1}, true)
+			m.unref(row)
+			row = r
+			c := m.reduce(p.grad, []int{d - 2}, true)
+			m.unref(col)
+			col = c
+		} else {
+			q := m.temporary(p.t)
+			m.unref(square)
+			square = q
+		}
+		u := m.temporary(p.t)
 		m.unref(update)
+		update = u
 	}
+	m.unref(row, col, square, update)
 }
 
 // adam8bit is bitsandbytes' Adam with two states of a byte for tensors of 4,096

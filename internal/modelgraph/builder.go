@@ -2,6 +2,7 @@ package modelgraph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -198,10 +199,18 @@ func (g *Graph) check() error {
 func (b *Builder) lifetimes() {
 	g := &b.g
 	const never = 1 << 30
-	last := make([]int, len(g.Values)) // the node after which a value is dropped
+	const temporary = 1 << 30           // deeper than any call
+	last := make([]int, len(g.Values))  // the node after which a value is dropped
+	depth := make([]int, len(g.Values)) // of the call whose return drops it
 	made := make([]int, len(g.Values))
+	callDepth := make([]int, len(g.Calls))
+	for i, c := range g.Calls {
+		if c.Parent >= 0 {
+			callDepth[i] = callDepth[c.Parent] + 1
+		}
+	}
 	for i, v := range g.Values {
-		last[i], made[i] = -1, -1
+		last[i], made[i], depth[i] = -1, -1, temporary
 		if v.Kind != Result {
 			last[i] = never
 		}
@@ -211,31 +220,49 @@ func (b *Builder) lifetimes() {
 			last[id] = never
 		}
 	}
+	extend := func(id ValueID, end, d int) {
+		if end > last[id] {
+			last[id], depth[id] = end, d
+		} else if end == last[id] {
+			depth[id] = min(depth[id], d)
+		}
+	}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		for _, id := range n.Out {
 			made[id] = i
-			last[id] = max(last[id], i)
+			extend(id, i, temporary)
 		}
 		for _, id := range n.In {
 			if id == None || last[id] == never {
 				continue
 			}
-			end := i
+			extend(id, i, temporary)
 			for c := n.Call; c >= 0 && g.Calls[c].First > made[id]; c = g.Calls[c].Parent {
-				end = max(end, g.Calls[c].Last-1)
+				extend(id, g.Calls[c].Last-1, callDepth[c]-1)
 			}
-			last[id] = max(last[id], end)
 		}
 	}
-	for _, h := range b.held {
+	slot := make([]int, len(g.Values)) // of the local variable
+	for i, h := range b.held {
 		if h.v != None && last[h.v] != never {
-			last[h.v] = max(last[h.v], g.Calls[h.call].Last-1)
+			slot[h.v] = i + 1
+			extend(h.v, g.Calls[h.call].Last-1, callDepth[h.call])
 		}
 	}
 	for id, at := range last {
 		if at >= 0 && at != never {
 			g.Nodes[at].Drop = append(g.Nodes[at].Drop, ValueID(id))
 		}
+	}
+	// What goes at the same moment goes from the inside out, local variables
+	// in the order in which a function has them.
+	for i := range g.Nodes {
+		slices.SortStableFunc(g.Nodes[i].Drop, func(a, b ValueID) int {
+			if depth[a] != depth[b] {
+				return depth[b] - depth[a]
+			}
+			return slot[a] - slot[b]
+		})
 	}
 }

@@ -82,7 +82,7 @@ func TestLifetimes(t *testing.T) {
 	}
 	// a is an argument of the call, so it lives until the call returns, as q
 	// does, which is a local variable; p goes after its last use.
-	want := []string{"a:", "p:", "q:p", "s:", "r:a,q,s", "out:r"}
+	want := []string{"a:", "p:", "q:p", "s:", "r:s,q,a", "out:r"}
 	if d := cmp.Diff(want, dropsAfter(g)); d != "" {
 		t.Error(d)
 	}

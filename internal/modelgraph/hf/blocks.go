@@ -85,7 +85,6 @@ func (b *builder) normalize(n norm, x ValueID) (y ValueID) {
 			v = b.Op("add", v)
 			r := b.Op("rsqrt", v)
 			out := b.Op("mul", f, r)
-			b.Hold(out)
 			wf := b.Op("to", n.w, Str("dtype", "float32"))
 			w1 := b.Op("add", wf)
 			out = b.Op("mul", out, w1)
@@ -237,7 +236,6 @@ type attend struct {
 	causal    bool
 	dropout   float64
 	softcap   bool
-	eagerMask bool // eager attention adds a mask
 	float32   bool // eager softmax in float32, cast back
 }
 
@@ -276,14 +274,22 @@ func (b *builder) attention(a attend) ValueID {
 		out = b.Op("transpose", out, Ints("dim0", 1), Ints("dim1", 2))
 		out = b.Op("contiguous", out)
 	default:
-		args := []any{a.q, a.k, a.v, a.mask}
+		k, v := a.k, a.v
+		grouped := a.kv != a.heads
+		if grouped && a.mask != None {
+			// With a mask, transformers repeats the heads itself.
+			k = b.Op("repeat_kv_masked", k, a.mask, Ints("n", a.heads/a.kv))
+			v = b.Op("repeat_kv_masked", v, a.mask, Ints("n", a.heads/a.kv))
+			b.Hold(k, v)
+		}
+		args := []any{a.q, k, v, a.mask}
 		if a.dropout > 0 && b.o.Train {
 			args = append(args, Float("dropout_p", a.dropout))
 		}
 		if a.causal {
 			args = append(args, Flag("is_causal"))
 		}
-		if a.kv != a.heads {
+		if grouped {
 			args = append(args, Flag("enable_gqa"))
 		}
 		out = b.Op("scaled_dot_product_attention", args...)

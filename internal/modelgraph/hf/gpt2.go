@@ -48,7 +48,7 @@ func gpt2(b *builder) {
 		pe := b.Op("embedding", wpe, pos)
 		b.Hold(h, pe)
 		h = b.Op("add", h, pe)
-		b.packedCheck()
+		mask := b.mask(0, h)
 		h = b.dropout(h, embdDrop)
 		for i := range layers {
 			l := &layers[i]
@@ -60,7 +60,7 @@ func gpt2(b *builder) {
 					p := b.Ops("split", 3, qkv, Dims("split_size", Const(hidden)), Ints("dim", 2))
 					q, k, v := b.heads(p[0], Seq, heads, dim), b.heads(p[1], Seq, heads, dim), b.heads(p[2], Seq, heads, dim)
 					b.Hold(q, k, v)
-					a = b.attention(attend{q: q, k: k, v: v, mask: None, heads: heads, kv: heads, dim: dim, n: Seq, causal: true, dropout: attnDrop})
+					a = b.attention(attend{q: q, k: k, v: v, mask: mask, heads: heads, kv: heads, dim: dim, n: Seq, causal: true, dropout: attnDrop})
 					a = b.applyConv1D(l.proj, a, lead, hidden, hidden)
 					a = b.dropout(a, residDrop)
 				})
@@ -80,5 +80,5 @@ func gpt2(b *builder) {
 		h = b.normalize(lnf, h)
 		h = b.Op("view", h, Dims("size", Batch, Seq, Const(hidden)))
 	})
-	b.causalHead(h, head, ids, vocab)
+	b.causalHead(h, head, ids, vocab, false)
 }

@@ -29,9 +29,18 @@ type family func(b *builder)
 // families are the model types that are known.
 func families() map[string]family {
 	return map[string]family{
-		"gpt2":  gpt2,
-		"bert":  bert,
-		"llama": decoder(llamaStyle),
+		"gpt2":        gpt2,
+		"bert":        bert,
+		"llama":       decoder(llamaStyle),
+		"mistral":     decoder(mistralStyle),
+		"qwen2":       decoder(qwen2Style),
+		"qwen3":       decoder(qwen3Style),
+		"gemma":       decoder(gemmaStyle),
+		"gemma2":      decoder(gemma2Style),
+		"gemma3_text": decoder(gemma3Style),
+		"phi3":        decoder(phi3Style),
+		"mixtral":     decoder(mixtralStyle),
+		"qwen3_moe":   decoder(qwen3MoeStyle),
 	}
 }
 

@@ -1,0 +1,103 @@
+package estimate
+
+import (
+	"slices"
+
+	"vramscope/internal/modelgraph"
+)
+
+// selectionOperators pick and sort: routing of experts, gathers, masks.
+func selectionOperators() map[string]operator {
+	return map[string]operator{
+		"topk": func(c *call) []*tensor {
+			x := c.need(0)
+			shape := slices.Clone(x.shape)
+			shape[len(shape)-1] = c.int("k", 1)
+			v, i := c.empty(x.dtype, shape, nil), c.empty(modelgraph.Int64, shape, nil)
+			c.record("TopkBackward0", one(v), one(x), one(i), func(f *gradFn, g []*tensor) []*tensor {
+				return one(c.empty(x.dtype, x.shape, nil)) // zeros, scattered into
+			})
+			return []*tensor{v, i}
+		},
+		"sort": func(c *call) []*tensor {
+			x := c.need(0)
+			return []*tensor{c.empty(x.dtype, x.shape, nil), c.empty(modelgraph.Int64, x.shape, nil)}
+		},
+		"index": func(c *call) []*tensor { return one(c.indexRows(c.need(0), c.need(1))) },
+		"grouped_mm": func(c *call) []*tensor {
+			return one(c.groupedMM(c.need(0), c.need(1), c.need(2)))
+		},
+		"window_mask": func(c *call) []*tensor {
+			size := c.ints("size")
+			n := size[len(size)-1]
+			if n < c.int("window", 0) {
+				return one(nil)
+			}
+			mask := c.empty(boolean, []int64{n, n}, nil)
+			gt := c.empty(boolean, []int64{n, n}, nil)
+			both := c.empty(boolean, []int64{n, n}, nil)
+			c.unref(gt, mask)
+			out := c.expand(both, size)
+			c.unref(both)
+			return one(out)
+		},
+		"repeat_kv_masked": func(c *call) []*tensor {
+			if c.arg(1) == nil {
+				return one(c.ref(c.need(0)))
+			}
+			return one(c.repeatKV(c.need(0), c.int("n", 1)))
+		},
+		"mask_numbers": func(c *call) []*tensor {
+			x := c.need(0)
+			return one(c.empty(c.need(1).dtype, x.shape, nil))
+		},
+		"release": func(c *call) []*tensor { return nil },
+	}
+}
+
+// indexRows is x[i] for a vector of row numbers. Its gradient is accumulated
+// into zeros by index_put, which sorts the numbers.
+func (m *machine) indexRows(x, idx *tensor) *tensor {
+	shape := append([]int64{idx.numel()}, x.shape[1:]...)
+	out := m.empty(x.dtype, shape, nil)
+	m.record("IndexBackward0", one(out), one(x), one(idx), func(f *gradFn, g []*tensor) []*tensor {
+		r := m.empty(x.dtype, x.shape, nil)
+		n := idx.numel() * 8
+		a := m.scratch(n)
+		b := m.scratch(n)
+		m.unref(a)
+		sorted, orig := m.scratch(n), m.scratch(n)
+		ar := m.scratch(n)
+		m.unref(m.scratch(1))
+		m.unref(ar, orig, sorted, b)
+		return one(r)
+	})
+	return out
+}
+
+// groupedMM is torch._grouped_mm(x, w.transpose(-2, -1), offs): each group of
+// rows times its own matrix. Autocast leaves it alone.
+func (m *machine) groupedMM(x, w, offsets *tensor) *tensor {
+	if w.dim() != 3 || x.size(-1) != w.size(2) {
+		m.fail("%s: cannot multiply %v by %v", m.where, x.shape, w.shape)
+	}
+	out := m.empty(x.dtype, []int64{x.size(0), w.size(1)}, nil)
+	saved := []*tensor{nil, offsets, nil} // mat2_, offs_, self_
+	if x.requires() {
+		saved[0] = w
+	}
+	if w.requires() {
+		saved[2] = x
+	}
+	m.record("GroupedMmBackward0", one(out), []*tensor{x, w}, saved, func(f *gradFn, g []*tensor) []*tensor {
+		r := make([]*tensor, 2)
+		if f.need(1) {
+			r[1] = m.empty(g[0].dtype, w.shape, nil)
+		}
+		if f.need(0) {
+			r[0] = m.empty(g[0].dtype, x.shape, nil)
+		}
+		return r
+	})
+	return out
+}
