@@ -42,6 +42,7 @@ what to change, with the bytes that each change saves for this very job.`,
 	root.SetErr(env.Stderr)
 	root.AddCommand(
 		newDiffCommand(env),
+		newFitCommand(env),
 		newExplainCommand(env),
 		newGPUsCommand(env),
 		newLintCommand(env),

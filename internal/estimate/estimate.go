@@ -61,6 +61,22 @@ type Result struct {
 	ParamBytes    int64
 	OOM           error // set if the limit or the card stopped it
 	Requests      int
+	// Work is what one step computes.
+	Work Work
+	// InputsAndOutputs are the elements of the model's inputs and outputs.
+	InputsAndOutputs int64
+}
+
+// Work is how much a job computes, for comparing step times.
+type Work struct {
+	FLOPs32, FLOPs16 float64 // of matrix products, by the type of their operands
+	Bytes            float64 // moved by everything else: about three times what is written
+	Operators        float64 // requests, as a measure of the kernels launched
+}
+
+// Times returns the work n times.
+func (w Work) Times(n float64) Work {
+	return Work{w.FLOPs32 * n, w.FLOPs16 * n, w.Bytes * n, w.Operators * n}
 }
 
 // Run estimates the peaks of a job.
@@ -99,6 +115,7 @@ func Run(g *modelgraph.Graph, r Request) (res *Result, err error) {
 		res.PeakReserved = st.ReservedBytes.All.Peak
 		res.PeakAt = strings.TrimSpace(m.peak.where)
 		res.Requests = int(m.nextID)
+		res.Work = m.work.Times(1 / float64(r.Steps))
 		for c, n := range m.peak.cats {
 			if n != 0 {
 				res.Breakdown[Category(c).String()] = n
@@ -108,6 +125,7 @@ func Run(g *modelgraph.Graph, r Request) (res *Result, err error) {
 	j := &job{m: m, p: &program{g: g, bind: r.Bind, ops: operators(), env: make([]*tensor, len(g.Values)), ckpt: r.Checkpoint && r.Mode == Train}, r: r}
 	j.load()
 	res.ParamBytes = j.paramBytes
+	defer func() { res.InputsAndOutputs = j.inOut }()
 	if r.Mode == Infer {
 		j.infer()
 		return res, nil

@@ -14,6 +14,7 @@ type job struct {
 	params     []*param // in the order of named_parameters
 	all        []*param
 	paramBytes int64
+	inOut      int64 // elements of inputs and outputs
 }
 
 // weightType is the type of weights that are not of a fixed type.
@@ -135,6 +136,14 @@ func (j *job) forward() {
 		m.amp, m.autocast = true, modelgraph.Float16
 	}
 	j.p.run(m, 0, len(j.p.g.Nodes))
+	j.inOut = 0
+	for _, ids := range [][]modelgraph.ValueID{j.p.g.Inputs, j.p.g.Outputs} {
+		for _, id := range ids {
+			if t := j.p.env[id]; t != nil {
+				j.inOut += t.numel()
+			}
+		}
+	}
 	if m.amp {
 		m.amp = false
 	}

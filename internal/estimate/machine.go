@@ -39,6 +39,7 @@ type machine struct {
 	where  string // what runs now, for reports
 	log    func(ev logged)
 	peak   peakState
+	work   Work
 }
 
 // logged is one request or free, for tests and for the timeline.
@@ -80,6 +81,8 @@ func (m *machine) request(bytes int64, cat Category) *storage {
 	}
 	s.mem = h
 	m.nextID++
+	m.work.Operators++
+	m.work.Bytes += 3 * float64(bytes)
 	s.id = m.nextID
 	r := round512(bytes)
 	m.cats[cat] += r
@@ -91,6 +94,19 @@ func (m *machine) request(bytes int64, cat Category) *storage {
 		m.log(logged{id: s.id, bytes: bytes, where: m.where})
 	}
 	return s
+}
+
+// product counts a matrix product of 2·n operations.
+func (m *machine) product(dt modelgraph.DType, n ...int64) {
+	f := 2.0
+	for _, v := range n {
+		f *= float64(v)
+	}
+	if dt.Size() >= 4 {
+		m.work.FLOPs32 += f
+	} else {
+		m.work.FLOPs16 += f
+	}
 }
 
 func (m *machine) setCategory(t *tensor, cat Category) {

@@ -34,6 +34,7 @@ func (m *machine) sdpa(a attention) *tensor {
 	if a.q.dim() != 4 || a.k.dim() != 4 || a.v.dim() != 4 {
 		return m.sdpaMath(a)
 	}
+	m.product(a.q.dtype, 2, numel(a.q.shape), a.k.size(2))
 	half := a.q.dtype == modelgraph.BFloat16 || a.q.dtype == modelgraph.Float16
 	grouped := a.q.size(1) != a.k.size(1)
 	maskGrad := m.grad && a.mask.requires()
@@ -53,6 +54,7 @@ func (m *machine) sdpa(a attention) *tensor {
 
 // backwardQKV allocates the three gradients, in the layout of their tensors.
 func (m *machine) backwardQKV(a attention, layout func(t *tensor) []int64) []*tensor {
+	m.product(a.q.dtype, 5, numel(a.q.shape), a.k.size(2))
 	var r []*tensor
 	for _, t := range []*tensor{a.q, a.k, a.v} {
 		r = append(r, m.empty(t.dtype, t.shape, layout(t)))

@@ -51,6 +51,16 @@ func selectionOperators() map[string]operator {
 			x := c.need(0)
 			return one(c.empty(c.need(1).dtype, x.shape, nil))
 		},
+		"opt_positions": func(c *call) []*tensor {
+			x := c.need(0)
+			sum := c.empty(f32, x.shape, nil)
+			prod := c.empty(f32, x.shape, nil)
+			sub := c.empty(f32, x.shape, nil)
+			c.unref(prod)
+			out := c.empty(modelgraph.Int64, x.shape, nil)
+			c.unref(sub, sum)
+			return one(out)
+		},
 		"release": func(c *call) []*tensor { return nil },
 	}
 }
@@ -82,6 +92,7 @@ func (m *machine) groupedMM(x, w, offsets *tensor) *tensor {
 		m.fail("%s: cannot multiply %v by %v", m.where, x.shape, w.shape)
 	}
 	out := m.empty(x.dtype, []int64{x.size(0), w.size(1)}, nil)
+	m.product(x.dtype, x.size(0), x.size(1), w.size(1))
 	saved := []*tensor{nil, offsets, nil} // mat2_, offs_, self_
 	if x.requires() {
 		saved[0] = w
@@ -92,9 +103,11 @@ func (m *machine) groupedMM(x, w, offsets *tensor) *tensor {
 	m.record("GroupedMmBackward0", one(out), []*tensor{x, w}, saved, func(f *gradFn, g []*tensor) []*tensor {
 		r := make([]*tensor, 2)
 		if f.need(1) {
+			m.product(g[0].dtype, x.size(0), x.size(1), w.size(1))
 			r[1] = m.empty(g[0].dtype, w.shape, nil)
 		}
 		if f.need(0) {
+			m.product(g[0].dtype, x.size(0), x.size(1), w.size(1))
 			r[0] = m.empty(g[0].dtype, x.shape, nil)
 		}
 		return r

@@ -50,6 +50,7 @@ func (m *machine) mm(a, b *tensor) *tensor {
 		m.fail("%s: cannot multiply %v by %v", m.where, a.shape, b.shape)
 	}
 	out := m.mmRaw(a.size(0), b.size(1), a)
+	m.product(a.dtype, a.size(0), a.size(1), b.size(1))
 	saved := make([]*tensor, 2) // mat2_, self_
 	if a.requires() {
 		saved[0] = b
@@ -60,9 +61,11 @@ func (m *machine) mm(a, b *tensor) *tensor {
 	m.record("MmBackward0", []*tensor{out}, []*tensor{a, b}, saved, func(f *gradFn, g []*tensor) []*tensor {
 		r := make([]*tensor, 2)
 		if f.need(1) {
+			m.product(g[0].dtype, a.size(0), a.size(1), b.size(1))
 			r[1] = m.likeMatrix(b, g[0])
 		}
 		if f.need(0) {
+			m.product(g[0].dtype, a.size(0), a.size(1), b.size(1))
 			r[0] = m.likeMatrix(a, g[0])
 		}
 		return r
@@ -76,6 +79,7 @@ func (m *machine) addmm(bias, a, b *tensor) *tensor {
 		m.fail("%s: cannot multiply %v by %v", m.where, a.shape, b.shape)
 	}
 	out := m.mmRaw(a.size(0), b.size(1), a)
+	m.product(a.dtype, a.size(0), a.size(1), b.size(1))
 	if bias.dim() == 1 && bias.isContiguous() && b.size(1) > 1 {
 		m.useLt()
 	}
@@ -92,9 +96,11 @@ func (m *machine) addmm(bias, a, b *tensor) *tensor {
 			r[0] = m.ref(g[0])
 		}
 		if f.need(1) {
+			m.product(g[0].dtype, a.size(0), a.size(1), b.size(1))
 			r[1] = m.likeMatrix(a, g[0])
 		}
 		if f.need(2) {
+			m.product(g[0].dtype, a.size(0), a.size(1), b.size(1))
 			r[2] = m.likeMatrix(b, g[0])
 		}
 		return r
@@ -109,6 +115,7 @@ func (m *machine) bmm(a, b *tensor) *tensor {
 	}
 	out := m.empty(a.dtype, []int64{a.size(0), a.size(1), b.size(2)}, nil)
 	m.useBLAS()
+	m.product(a.dtype, a.size(0), a.size(1), a.size(2), b.size(2))
 	saved := make([]*tensor, 2)
 	if a.requires() {
 		saved[0] = b
@@ -119,10 +126,12 @@ func (m *machine) bmm(a, b *tensor) *tensor {
 	m.record("BmmBackward0", []*tensor{out}, []*tensor{a, b}, saved, func(f *gradFn, g []*tensor) []*tensor {
 		r := make([]*tensor, 2)
 		if f.need(1) {
+			m.product(g[0].dtype, a.size(0), a.size(1), a.size(2), b.size(2))
 			r[1] = m.empty(g[0].dtype, b.shape, nil)
 			m.useBLAS()
 		}
 		if f.need(0) {
+			m.product(g[0].dtype, a.size(0), a.size(1), a.size(2), b.size(2))
 			r[0] = m.empty(g[0].dtype, a.shape, nil)
 			m.useBLAS()
 		}

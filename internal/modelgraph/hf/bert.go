@@ -10,8 +10,13 @@ type bertLayer struct {
 // bert is BertForMaskedLM.
 func bert(b *builder) { bertModel(b, "bert") }
 
+// roberta is RobertaForMaskedLM: BERT with positions counted over the tokens
+// that are not padding, and a head of its own.
+func roberta(b *builder) { bertModel(b, "roberta") }
+
 func bertModel(b *builder, prefix string) {
 	c := b.c
+	isRoberta := prefix == "roberta"
 	hidden, inner, n := c.int("hidden_size"), c.int("intermediate_size"), c.layers("num_hidden_layers")
 	heads, vocab, positions := c.int("num_attention_heads"), c.int("vocab_size"), c.int("max_position_embeddings")
 	types := c.intOr(2, "type_vocab_size")
@@ -25,9 +30,15 @@ func bertModel(b *builder, prefix string) {
 
 	e := prefix + ".embeddings"
 	word := b.Param(e+".word_embeddings.weight", vocab, hidden)
-	pos := b.Param(e+".position_embeddings.weight", positions, hidden)
+	var pos ValueID
+	if !isRoberta {
+		pos = b.Param(e+".position_embeddings.weight", positions, hidden)
+	}
 	typ := b.Param(e+".token_type_embeddings.weight", types, hidden)
 	eln := b.layerNorm(e+".LayerNorm", hidden)
+	if isRoberta {
+		pos = b.Param(e+".position_embeddings.weight", positions, hidden)
+	}
 	layers := make([]bertLayer, n)
 	for i := range layers {
 		p := layerPath(prefix+".encoder.layer", int64(i))
@@ -41,9 +52,13 @@ func bertModel(b *builder, prefix string) {
 		l.output = b.linear(p+".output.dense", inner, hidden, true)
 		l.ln2 = b.layerNorm(p+".output.LayerNorm", hidden)
 	}
-	bias := b.Param("cls.predictions.bias", vocab)
-	trans := b.linear("cls.predictions.transform.dense", hidden, hidden, true)
-	tln := b.layerNorm("cls.predictions.transform.LayerNorm", hidden)
+	headPath, transPath, lnPath := "cls.predictions.bias", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
+	if isRoberta {
+		headPath, transPath, lnPath = "lm_head.bias", "lm_head.dense", "lm_head.layer_norm"
+	}
+	bias := b.Param(headPath, vocab)
+	trans := b.linear(transPath, hidden, hidden, true)
+	tln := b.layerNorm(lnPath, hidden)
 	b.Declare(Value{Name: e + ".position_ids", Kind: Buffer, DType: Int64, Shape: Consts(1, positions)})
 	b.Declare(Value{Name: e + ".token_type_ids", Kind: Buffer, DType: Int64, Shape: Consts(1, positions)})
 
@@ -52,22 +67,28 @@ func bertModel(b *builder, prefix string) {
 	var h ValueID
 	b.Call(prefix, func() {
 		b.Call("embeddings", func() {
-			tt := b.Op("empty", Dims("size", Const(1), Seq), Str("dtype", "int64"))
-			tt = b.Op("expand", tt, Dims("size", Batch, Seq))
+			var pids, tt ValueID
+			if isRoberta {
+				pids = b.paddedPositions()
+				tt = b.Op("empty", Dims("size", Batch, Seq), Str("dtype", "int64"))
+			} else {
+				tt = b.Op("empty", Dims("size", Const(1), Seq), Str("dtype", "int64"))
+				tt = b.Op("expand", tt, Dims("size", Batch, Seq))
+				pids = b.Op("position_row", Dims("size", Const(1), Seq), Str("dtype", "int64"))
+			}
 			we := b.Op("embedding", word, ids)
 			te := b.Op("embedding", typ, tt)
 			s := b.Op("add", we, te)
-			pids := b.Op("position_row", Dims("size", Const(1), Seq), Str("dtype", "int64"))
 			pe := b.Op("embedding", pos, pids)
 			b.Hold(we, te, pe)
 			s = b.Op("add", s, pe)
 			s = b.normalize(eln, s)
 			h = b.dropout(s, drop)
 		})
-		b.bidirectionalMask()
+		mask := b.bidirectionalMask(h)
 		for i := range layers {
 			l := &layers[i]
-			b.Block(layerPath("encoder.layer", int64(i)), func() { h = b.bertLayer(l, h, heads, dim, act, drop, attnDrop) })
+			b.Block(layerPath("encoder.layer", int64(i)), func() { h = b.bertLayer(l, h, mask, heads, dim, act, drop, attnDrop) })
 		}
 	})
 	b.Hold(h)
@@ -84,18 +105,45 @@ func bertModel(b *builder, prefix string) {
 	b.outputs = append(b.outputs, logits)
 }
 
-// bidirectionalMask looks whether the attention mask hides anything; for SDPA a
-// mask of ones is dropped.
-func (b *builder) bidirectionalMask() {
-	b.Call("mask", func() {
-		m := b.Op("empty", Dims("size", Batch, Seq), Str("dtype", "bool"))
-		all := b.Op("empty", Ints("size"), Str("dtype", "bool"))
-		b.Op("alias", all)
-		b.Hold(m)
+// paddedPositions is create_position_ids_from_input_ids.
+func (b *builder) paddedPositions() (p ValueID) {
+	size := Dims("size", Batch, Seq)
+	b.Call("positions", func() {
+		ne := b.Op("empty", size, Str("dtype", "bool"))
+		mask := b.Op("like", ne, Str("dtype", "int32"))
+		b.Hold(mask)
+		sum := b.Op("empty", size, Str("dtype", "int64"))
+		b.Ops("scratch", 0, size, Str("dtype", "int64"))
+		n := b.Op("like", sum, Str("dtype", "int32"))
+		n = b.Op("like", n)
+		n = b.Op("like", n)
+		b.Hold(n)
+		l := b.Op("like", n, Str("dtype", "int64"))
+		p = b.Op("like", l)
 	})
+	return p
 }
 
-func (b *builder) bertLayer(l *bertLayer, h ValueID, heads, dim int64, act string, drop, attnDrop float64) ValueID {
+// bidirectionalMask looks whether the attention mask hides anything: for SDPA a
+// mask of ones is dropped, for eager attention it becomes numbers.
+func (b *builder) bidirectionalMask(like ValueID) (out ValueID) {
+	out = None
+	b.Call("mask", func() {
+		m := b.Op("empty", Dims("size", Batch, Seq), Str("dtype", "bool"))
+		b.Hold(m)
+		if b.o.Attention == "eager" {
+			w := b.Op("empty", Dims("size", Batch, Const(1), Seq, Seq), Str("dtype", "bool"))
+			out = b.Op("mask_numbers", w, like)
+			return
+		}
+		all := b.Op("empty", Ints("size"), Str("dtype", "bool"))
+		b.Op("alias", all)
+	})
+	b.Hold(out)
+	return out
+}
+
+func (b *builder) bertLayer(l *bertLayer, h, mask ValueID, heads, dim int64, act string, drop, attnDrop float64) ValueID {
 	var a ValueID
 	b.Call("attention", func() {
 		var x ValueID
@@ -104,7 +152,7 @@ func (b *builder) bertLayer(l *bertLayer, h ValueID, heads, dim int64, act strin
 			k := b.heads(b.apply(l.k, h), Seq, heads, dim)
 			v := b.heads(b.apply(l.v, h), Seq, heads, dim)
 			b.Hold(q, k, v)
-			x = b.attention(attend{q: q, k: k, v: v, mask: None, heads: heads, kv: heads, dim: dim, n: Seq, dropout: attnDrop})
+			x = b.attention(attend{q: q, k: k, v: v, mask: mask, heads: heads, kv: heads, dim: dim, n: Seq, dropout: attnDrop})
 		})
 		b.Call("output", func() {
 			x = b.dropout(b.apply(l.out, x), drop)

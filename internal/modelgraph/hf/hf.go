@@ -31,6 +31,9 @@ func families() map[string]family {
 	return map[string]family{
 		"gpt2":        gpt2,
 		"bert":        bert,
+		"roberta":     roberta,
+		"distilbert":  distilbert,
+		"opt":         opt,
 		"llama":       decoder(llamaStyle),
 		"mistral":     decoder(mistralStyle),
 		"qwen2":       decoder(qwen2Style),
