@@ -118,6 +118,9 @@ func operators() map[string]operator {
 	for name, op := range viewOperators() {
 		ops[name] = op
 	}
+	for name, op := range visionOperators() {
+		ops[name] = op
+	}
 	for name, op := range selectionOperators() {
 		ops[name] = op
 	}

@@ -88,6 +88,28 @@ func Fit(path string, s Setup, room Room) (*Answer, *modelgraph.Graph, error) {
 	return a, g, nil
 }
 
+// Estimate runs a job without comparing it with anything. log, if not nil, is
+// told of each request and free.
+func Estimate(path string, s Setup, log func(free bool, id int32, bytes int64, where string)) (*estimate.Result, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	g, err := Open(path, &s)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.request(g)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r.Log = log
+	res, err := estimate.Run(g, r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return res, nil
+}
+
 func answer(g *modelgraph.Graph, s Setup, room Room) (*Answer, error) {
 	r, err := s.request(g)
 	if err != nil {

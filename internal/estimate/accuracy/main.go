@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -16,9 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"vramscope/internal/estimate"
-	"vramscope/internal/modelgraph"
-	"vramscope/internal/modelgraph/hf"
+	"vramscope/internal/plan"
 )
 
 type row struct {
@@ -115,50 +114,52 @@ func run(data, peaks string, match *regexp.Regexp, timeline string) error {
 }
 
 func (r *row) estimate(data, timeline string) error {
-	var g *modelgraph.Graph
-	var err error
-	q := estimate.Request{Optimizer: r.Opt, Checkpoint: r.Ckpt, Accumulate: r.Accum, ChannelsLast: r.ChannelsLast, Precision: estimate.FP32}
+	s := plan.Setup{Mode: "train", Batch: r.Batch, Seq: r.Seq, Precision: "fp32", Optimizer: r.Opt, Checkpoint: "none", Attention: "sdpa",
+		Accumulate: max(r.Accum, 1), ZeroGrad: "set-to-none", MemoryFormat: "contiguous"}
 	if r.SetToNone != nil && !*r.SetToNone {
-		q.KeepGrads = true
+		s.ZeroGrad = "zero"
+	}
+	if r.ChannelsLast {
+		s.MemoryFormat = "channels_last"
+	}
+	if r.Ckpt {
+		s.Checkpoint = "full"
+	}
+	if r.Attn != "" {
+		s.Attention = r.Attn
 	}
 	switch {
 	case r.AMP != "":
-		q.Precision = estimate.Precision("amp-" + r.AMP)
+		s.Precision = "amp-" + r.AMP
 	case r.Pure != "":
-		q.Precision = estimate.Precision(r.Pure)
+		s.Precision = r.Pure
 	}
 	if r.Mode == "infer" {
-		q.Mode = estimate.Infer
+		s.Mode, s.Optimizer = "infer", "none"
 	}
+	path := filepath.Join(data, "models/hf", r.Model, "config.json")
 	if r.Family != "hf" {
-		return fmt.Errorf("no vision yet")
+		path = filepath.Join(data, "models/export", r.Model+".pt2")
+		s.Seq, s.Image = 0, cmp.Or(r.Size, 224)
 	}
-	cfg, err := os.ReadFile(filepath.Join(data, "models/hf", r.Model, "config.json"))
-	if err != nil {
-		return err
-	}
-	g, err = hf.Build(r.Model, cfg, hf.Options{Train: q.Mode == estimate.Train, Attention: r.Attn})
-	if err != nil {
-		return err
-	}
-	q.Bind = modelgraph.Binding{"batch": r.Batch, "seq": r.Seq}
+	var log func(free bool, id int32, bytes int64, where string)
 	if timeline != "" {
 		w, err := os.Create(timeline)
 		if err != nil {
 			return err
 		}
 		bw := bufio.NewWriter(w)
-		q.Log = func(free bool, id int32, bytes int64, where string) {
-			s := "+"
+		log = func(free bool, id int32, bytes int64, where string) {
+			sign := "+"
 			if free {
-				s = "-"
+				sign = "-"
 			}
-			fmt.Fprintf(bw, "%s%d %d %s\n", s, id-1, bytes, where)
+			fmt.Fprintf(bw, "%s%d %d %s\n", sign, id-1, bytes, where)
 		}
 		defer w.Close()
 		defer bw.Flush()
 	}
-	res, err := estimate.Run(g, q)
+	res, err := plan.Estimate(path, s, log)
 	if err != nil {
 		return err
 	}
