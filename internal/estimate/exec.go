@@ -147,7 +147,14 @@ func (p *program) step(m *machine, i int) {
 		}
 		c.in[k] = p.env[id] // nil where a mask turned out to be needless
 	}
-	out := op(c)
+	var out []*tensor
+	if noGrad, grad := n.Bool("no_grad"), m.grad; noGrad {
+		m.grad = false
+		out = op(c)
+		m.grad = grad
+	} else {
+		out = op(c)
+	}
 	if len(out) < len(n.Out) {
 		m.fail("%s: %d results instead of %d", m.where, len(out), len(n.Out))
 	}

@@ -23,7 +23,13 @@ func selectionOperators() map[string]operator {
 			x := c.need(0)
 			return []*tensor{c.empty(x.dtype, x.shape, nil), c.empty(modelgraph.Int64, x.shape, nil)}
 		},
-		"index": func(c *call) []*tensor { return one(c.indexRows(c.need(0), c.need(1))) },
+		"index": func(c *call) []*tensor {
+			x := c.need(0)
+			if x.dim() == 0 || c.need(1).dtype == boolean {
+				c.fail("index: how many elements a mask selects depends on the data")
+			}
+			return one(c.indexRows(x, c.need(1)))
+		},
 		"grouped_mm": func(c *call) []*tensor {
 			return one(c.groupedMM(c.need(0), c.need(1), c.need(2)))
 		},

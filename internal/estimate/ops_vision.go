@@ -69,6 +69,23 @@ func visionOperators() map[string]operator {
 			})
 			return one(out)
 		},
+		"dropout_": func(c *call) []*tensor {
+			x := c.need(0)
+			if !c.training || c.n.Float("p", 0) == 0 {
+				return one(c.ref(x))
+			}
+			noise := c.pointwise(x.dtype, x)
+			out := c.inPlace(x)
+			c.record("MulBackward0", one(out), one(x), one(noise), func(f *gradFn, g []*tensor) []*tensor {
+				return one(c.pointwise(g[0].dtype, g[0]))
+			})
+			c.unref(noise)
+			return one(out)
+		},
+		"bernoulli_": func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
+		"fill_":      func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
+		"copy_":      func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
+		"new_zeros":  newLike, "new_ones": newLike, "new_full": newLike, "new_empty": newLike,
 		"upsample": func(c *call) []*tensor {
 			x := c.need(0)
 			return one(c.pool("UpsampleBackward0", x, append(slices.Clone(x.shape[:2]), c.pair("output_size", 1)...), nil))
@@ -80,6 +97,12 @@ func visionOperators() map[string]operator {
 	ops["upsample_bilinear2d"], ops["upsample_nearest2d"], ops["upsample_bicubic2d"] = ops["upsample"], ops["upsample"], ops["upsample"]
 	ops["constant_pad_nd"] = ops["pad"]
 	return ops
+}
+
+// newLike is Tensor.new_zeros and its like: a size of its own, the type of a
+// tensor.
+func newLike(c *call) []*tensor {
+	return one(c.empty(c.dtype("dtype", c.need(0).dtype), c.ints("size"), nil))
 }
 
 // pair returns an attribute of one or two integers as two.
