@@ -200,23 +200,12 @@ func (m *machine) conv(v conv) *tensor {
 	}
 	m.product(v.x.dtype, work...)
 	dt := v.x.dtype
-	bytes := func(shape []int64) int64 { return numel(shape) * dt.Size() }
-	point := v.pointwise()
-	convert := func(a, b int64) {
-		if depthwise || last {
-			return
+	workspace := func(weightGradient bool) {
+		if n := m.convWorkspace(&v, shape, depthwise || last, weightGradient); n > 0 {
+			m.unref(m.scratch(n))
 		}
-		n := a + b
-		if point {
-			if v.unitStride() {
-				return
-			}
-		} else {
-			n += bytes(v.w.shape)
-		}
-		m.unref(m.scratch(n + 16))
 	}
-	convert(bytes(v.x.shape), bytes(shape))
+	workspace(false)
 	m.record("ConvolutionBackward0", []*tensor{out}, []*tensor{v.x, v.w, v.bias}, []*tensor{xc, v.w}, func(f *gradFn, g []*tensor) []*tensor {
 		r := make([]*tensor, 3)
 		gc := g[0]
@@ -227,16 +216,12 @@ func (m *machine) conv(v conv) *tensor {
 		if f.need(0) {
 			m.product(dt, work...)
 			r[0] = m.empty(dt, v.x.shape, layout(v.x.shape))
-			convert(bytes(shape), bytes(v.x.shape))
+			workspace(false)
 		}
 		if f.need(1) {
 			m.product(dt, work...)
 			r[1] = m.empty(dt, v.w.shape, layout(v.w.shape))
-			if point && v.unitStride() && !depthwise && !last {
-				m.unref(m.scratch(8 * bytes(v.w.shape)))
-			} else {
-				convert(bytes(shape), bytes(v.x.shape))
-			}
+			workspace(true)
 		}
 		if f.need(2) {
 			dims := []int{0}
@@ -248,6 +233,55 @@ func (m *machine) conv(v conv) *tensor {
 		return r
 	})
 	return out
+}
+
+// convWorkspace is what cuDNN's kernels on Hopper take beside their tensors, as
+// recordings show it (docs/accuracy-fit.md): copies in channels_last of what is
+// read and written, the kernel where it is more than a point, and for the
+// weights' gradient the partial sums of a product split over the
+// multiprocessors. Products with a single point need no copies.
+func (m *machine) convWorkspace(v *conv, out []int64, native, weightGradient bool) int64 {
+	if native {
+		return 0
+	}
+	size := v.x.dtype.Size()
+	channels := v.x.size(1)
+	if size == 2 {
+		channels = ceilDiv(channels, 8) * 8 // tensor cores read 8 channels at once
+	} else if channels <= 4 && v.unitStride() {
+		return 0 // a direct kernel
+	}
+	perChannel := v.x.numel() / v.x.size(1)
+	copies := size * (perChannel*channels + numel(out))
+	weight := v.w.numel()
+	if v.pointwise() {
+		switch {
+		case !v.unitStride():
+			return copies + 16
+		case weightGradient:
+			return 8 * 4 * weight
+		}
+		return 0
+	}
+	copies += size * weight / v.x.size(1) * channels
+	if !weightGradient {
+		return copies + 16
+	}
+	// A tile of the gradient is at most 128 × 128; as many copies of all tiles
+	// as the multiprocessors can work on are summed at the end.
+	side := func(n int64) int64 {
+		if n <= 64 {
+			return 64
+		}
+		return 128
+	}
+	a, b := side(v.w.size(0)), side(v.w.size(1))
+	tiles := ceilDiv(v.w.size(0), a) * ceilDiv(v.w.size(1), b) * numel(v.w.shape[2:])
+	split := m.card.multiprocessors / tiles
+	if split > 1 {
+		copies += split * tiles * a * b * 4
+	}
+	return copies + 147
 }
 
 // pointwise reports a kernel of one point.
