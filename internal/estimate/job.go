@@ -44,6 +44,9 @@ func (j *job) load() {
 			shape[k], _ = d.Const()
 		}
 		t := j.m.empty(dt, shape, nil)
+		if j.r.ChannelsLast && len(shape) == 4 {
+			t.stride = channelsLastStrides(shape)
+		}
 		j.m.setCategory(t, Parameter)
 		p := &param{name: v.Name, t: t, trainable: v.Kind == modelgraph.Param && !v.Frozen && dt.IsFloat() && j.r.Mode == Train, index: i}
 		if v.Kind == modelgraph.Param {

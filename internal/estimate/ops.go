@@ -132,6 +132,12 @@ func one(t *tensor) []*tensor { return []*tensor{t} }
 func binaryOperator(name string) operator {
 	return func(c *call) []*tensor {
 		if b := c.arg(1); b != nil {
+			switch {
+			case b.noise:
+				return one(c.ref(c.need(0)))
+			case c.need(0).noise:
+				return one(c.ref(b))
+			}
 			return one(c.binary(name, c.need(0), b))
 		}
 		return one(c.scalar(name, c.need(0)))

@@ -16,7 +16,6 @@ func (m *machine) layerNorm(x, w, bias *tensor, n int) *tensor {
 		x, w, bias = cx, cw, cb
 	}
 	c := m.contiguous(x)
-	defer m.unref(c)
 	stats := slices.Clone(x.shape)
 	for i := x.dim() - n; i < x.dim(); i++ {
 		stats[i] = 1
@@ -50,7 +49,7 @@ func (m *machine) layerNorm(x, w, bias *tensor, n int) *tensor {
 		}
 		return r
 	})
-	m.unref(mean, rstd)
+	m.unref(c, mean, rstd)
 	return out
 }
 

@@ -206,7 +206,7 @@ func (m *machine) unaryInPlace(op string, x *tensor) *tensor {
 // inPlace is the tensor after an operator that overwrote it.
 func (m *machine) inPlace(x *tensor) *tensor {
 	out := m.alias(x, x.shape, x.stride)
-	out.view = x.view
+	out.view, out.noise = x.view, x.noise
 	if x.fn != nil {
 		x.fn.refs++
 		out.fn, out.nr = x.fn, x.nr

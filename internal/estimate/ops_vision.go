@@ -82,10 +82,14 @@ func visionOperators() map[string]operator {
 			c.unref(noise)
 			return one(out)
 		},
-		"bernoulli_": func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
-		"fill_":      func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
-		"copy_":      func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
-		"new_zeros":  newLike, "new_ones": newLike, "new_full": newLike, "new_empty": newLike,
+		"bernoulli_": func(c *call) []*tensor {
+			out := c.inPlace(c.need(0))
+			out.noise = !c.training
+			return one(out)
+		},
+		"fill_":     func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
+		"copy_":     func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
+		"new_zeros": newLike, "new_ones": newLike, "new_full": newLike, "new_empty": newLike,
 		"upsample": func(c *call) []*tensor {
 			x := c.need(0)
 			return one(c.pool("UpsampleBackward0", x, append(slices.Clone(x.shape[:2]), c.pair("output_size", 1)...), nil))
@@ -205,6 +209,9 @@ func (m *machine) conv(v conv) *tensor {
 			m.unref(m.scratch(n))
 		}
 	}
+	if last && !v.w.isChannelsLast() {
+		m.unref(m.empty(v.w.dtype, v.w.shape, layout(v.w.shape))) // the kernel in channels_last
+	}
 	workspace(false)
 	m.record("ConvolutionBackward0", []*tensor{out}, []*tensor{v.x, v.w, v.bias}, []*tensor{xc, v.w}, func(f *gradFn, g []*tensor) []*tensor {
 		r := make([]*tensor, 3)
@@ -241,34 +248,59 @@ func (m *machine) conv(v conv) *tensor {
 // weights' gradient the partial sums of a product split over the
 // multiprocessors. Products with a single point need no copies.
 func (m *machine) convWorkspace(v *conv, out []int64, native, weightGradient bool) int64 {
+	size := v.x.dtype.Size()
 	if native {
+		if weightGradient && v.groups > 1 && v.groups == v.x.size(1) && size == 4 && numel(v.w.shape[2:]) >= 49 {
+			// A depthwise kernel of 7 × 7 in channels_last.
+			return 9 * size * v.x.numel()
+		}
 		return 0
 	}
-	size := v.x.dtype.Size()
 	channels := v.x.size(1)
+	if channels <= 4 { // the colours of an image
+		patches := slices.Equal(v.stride, v.w.shape[2:])
+		small := numel(v.w.shape[2:]) <= 9
+		if (patches || small) && !weightGradient || small && size == 4 {
+			return 0 // a direct kernel
+		}
+	}
+	// Tensor cores read several channels at once.
 	if size == 2 {
-		channels = ceilDiv(channels, 8) * 8 // tensor cores read 8 channels at once
-	} else if channels <= 4 && v.unitStride() {
-		return 0 // a direct kernel
+		channels = ceilDiv(channels, 8) * 8
+	} else if weightGradient {
+		channels = ceilDiv(channels, 4) * 4
 	}
 	perChannel := v.x.numel() / v.x.size(1)
 	copies := size * (perChannel*channels + numel(out))
 	weight := v.w.numel()
 	if v.pointwise() {
 		switch {
-		case !v.unitStride():
-			return copies + 16
+		case !weightGradient && v.unitStride():
+			return 0
+		case weightGradient && min(v.w.size(0), v.w.size(1)) < 64 && numel(v.w.shape[:2]) > 256:
+			return copies + m.card.multiprocessors*4*weight + 147
+		case weightGradient && v.unitStride():
+			// One product for each image, summed at the end, unless copies
+			// are much smaller.
+			if n := v.x.size(0) * 4 * weight; n <= 3*copies {
+				return n
+			}
 		case weightGradient:
-			return 8 * 4 * weight
+			return copies + m.splitProduct(v) + 147
 		}
-		return 0
+		return copies + 16
 	}
 	copies += size * weight / v.x.size(1) * channels
 	if !weightGradient {
 		return copies + 16
 	}
-	// A tile of the gradient is at most 128 × 128; as many copies of all tiles
-	// as the multiprocessors can work on are summed at the end.
+	return copies + m.splitProduct(v) + 147
+}
+
+// splitProduct is the memory for partial sums of a weight's gradient: its tiles
+// are at most 128 × 128, and as many copies of all tiles as the multiprocessors
+// can work on are summed at the end.
+func (m *machine) splitProduct(v *conv) int64 {
 	side := func(n int64) int64 {
 		if n <= 64 {
 			return 64
@@ -277,11 +309,10 @@ func (m *machine) convWorkspace(v *conv, out []int64, native, weightGradient boo
 	}
 	a, b := side(v.w.size(0)), side(v.w.size(1))
 	tiles := ceilDiv(v.w.size(0), a) * ceilDiv(v.w.size(1), b) * numel(v.w.shape[2:])
-	split := m.card.multiprocessors / tiles
-	if split > 1 {
-		copies += split * tiles * a * b * 4
+	if split := m.card.multiprocessors / tiles; split > 1 {
+		return split * tiles * a * b * 4
 	}
-	return copies + 147
+	return 0
 }
 
 // pointwise reports a kernel of one point.

@@ -27,6 +27,7 @@ type tensor struct {
 	nr     int     // which of fn's outputs
 	leaf   *param  // set for parameters
 	view   bool
+	noise  bool // random factors of a graph exported for training, absent in evaluation
 }
 
 func (t *tensor) numel() int64 { return numel(t.shape) }
