@@ -53,7 +53,6 @@ type logged struct {
 type peakState struct {
 	bytes int64
 	where string
-	phase string
 	cats  [numCategories]int64
 }
 

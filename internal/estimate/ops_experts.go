@@ -57,6 +57,9 @@ func selectionOperators() map[string]operator {
 			x := c.need(0)
 			return one(c.empty(c.need(1).dtype, x.shape, nil))
 		},
+		"slice_rows": func(c *call) []*tensor { // the first rows of a parameter
+			return one(c.slice(c.need(0), 0, 0, c.int("rows", 0), 1))
+		},
 		"opt_positions": func(c *call) []*tensor {
 			x := c.need(0)
 			sum := c.empty(f32, x.shape, nil)

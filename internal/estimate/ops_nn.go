@@ -23,8 +23,12 @@ func (m *machine) layerNorm(x, w, bias *tensor, n int) *tensor {
 	out := m.empty(x.dtype, x.shape, nil)
 	mean := m.empty(f32, stats, nil)
 	rstd := m.empty(f32, stats, nil)
-	m.record("NativeLayerNormBackward0", []*tensor{out}, []*tensor{x, w, bias}, []*tensor{c, mean, rstd}, func(f *gradFn, g []*tensor) []*tensor {
+	m.record("NativeLayerNormBackward0", []*tensor{out}, []*tensor{x, w, bias}, []*tensor{x, mean, rstd}, func(f *gradFn, g []*tensor) []*tensor {
 		r := make([]*tensor, 3)
+		if !x.isContiguous() {
+			xc := m.empty(x.dtype, x.shape, nil)
+			defer m.unref(xc)
+		}
 		gc := g[0]
 		if !gc.isContiguous() {
 			gc = m.empty(gc.dtype, gc.shape, nil)

@@ -158,6 +158,20 @@ func (b *Builder) Hold(vs ...ValueID) {
 	}
 }
 
+// HoldIn keeps values until a call that encloses the current one returns: up is
+// how many calls further out its variables are, beginning with the parent.
+func (b *Builder) HoldIn(up int, vs ...ValueID) {
+	c := b.call
+	for range up + 1 {
+		if p := b.g.Calls[c].Parent; p >= 0 {
+			c = p
+		}
+	}
+	for _, v := range vs {
+		b.held = append(b.held, held{v, c})
+	}
+}
+
 // Finish says what forward returns, works out when values are dropped, and
 // returns the graph.
 func (b *Builder) Finish(outputs ...ValueID) (*Graph, error) {

@@ -1,7 +1,5 @@
 package hf
 
-import . "vramscope/internal/modelgraph"
-
 type bertLayer struct {
 	q, k, v, out, inter, output linear
 	ln1, ln2                    norm

@@ -3,12 +3,12 @@ package hf
 import (
 	"fmt"
 
-	. "vramscope/internal/modelgraph"
+	"vramscope/internal/modelgraph"
 )
 
 // builder is a modelgraph.Builder with the model's configuration.
 type builder struct {
-	*Builder
+	*modelgraph.Builder
 	c       *config
 	o       Options
 	outputs []ValueID // the loss while training, then what the model's output holds
@@ -236,6 +236,7 @@ type attend struct {
 	causal    bool
 	dropout   float64
 	softcap   bool
+	t5        bool // eager attention of T5: nothing is scaled
 	float32   bool // eager softmax in float32, cast back
 }
 

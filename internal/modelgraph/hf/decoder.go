@@ -1,7 +1,5 @@
 package hf
 
-import . "vramscope/internal/modelgraph"
-
 // style says how a family differs from Llama.
 type style struct {
 	qkvBias, outBias bool
@@ -12,15 +10,13 @@ type style struct {
 	fused            bool // qkv_proj and gate_up_proj
 	outFirst         bool // o_proj is declared before qkv_proj
 	experts          *experts
-	headFirst        bool
 	finalSoftcap     bool
 	attnSoftcap      bool
 	act              string
 	window           int64            // of sliding attention, 0 for none
 	sliding          func(i int) bool // which layers slide
 	rotaryFactor     float64
-	rotaryDim        int64 // of each head, 0 for all of it
-	embedScale       bool  // a buffer
+	embedScale       bool // a buffer
 }
 
 func attentionBias(c *config) style {

@@ -1,7 +1,5 @@
 package hf
 
-import . "vramscope/internal/modelgraph"
-
 // distilbert is DistilBertForMaskedLM.
 func distilbert(b *builder) {
 	c := b.c

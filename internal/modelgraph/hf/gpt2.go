@@ -1,7 +1,5 @@
 package hf
 
-import . "vramscope/internal/modelgraph"
-
 // gpt2 is GPT2LMHeadModel.
 func gpt2(b *builder) {
 	c := b.c

@@ -1,7 +1,5 @@
 package hf
 
-import . "vramscope/internal/modelgraph"
-
 // experts describes a layer of experts.
 type experts struct {
 	n, top, inner int64

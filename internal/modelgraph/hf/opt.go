@@ -1,7 +1,5 @@
 package hf
 
-import . "vramscope/internal/modelgraph"
-
 // opt is OPTForCausalLM.
 func opt(b *builder) {
 	c := b.c
