@@ -1,6 +1,6 @@
 // Command accuracy compares estimates with measured peaks.
 //
-//	go run ./internal/estimate/accuracy -data ../shared/data [-peaks FILE] [-match RE] [-timeline OUT]
+//	go run ./internal/plan/accuracy -data ../shared/data [-peaks FILE] [-match RE] [-timeline OUT]
 package main
 
 import (
