@@ -61,6 +61,9 @@ type Result struct {
 	ParamBytes    int64
 	OOM           error // set if the limit or the card stopped it
 	Requests      int
+	// Unknown are operators without a rule: their results were taken to be as
+	// their first tensor.
+	Unknown []string
 	// Work is what one step computes.
 	Work Work
 	// InputsAndOutputs are the elements of the model's inputs and outputs.
@@ -125,7 +128,7 @@ func Run(g *modelgraph.Graph, r Request) (res *Result, err error) {
 	j := &job{m: m, p: &program{g: g, bind: r.Bind, ops: operators(), env: make([]*tensor, len(g.Values)), ckpt: r.Checkpoint && r.Mode == Train}, r: r}
 	j.load()
 	res.ParamBytes = j.paramBytes
-	defer func() { res.InputsAndOutputs = j.inOut }()
+	defer func() { res.InputsAndOutputs, res.Unknown = j.inOut, j.p.unknown }()
 	if r.Mode == Infer {
 		j.infer()
 		return res, nil

@@ -12,6 +12,8 @@ type program struct {
 	bind modelgraph.Binding
 	ops  map[string]operator
 	env  []*tensor // by ValueID
+	// unknown are the operators that no rule is known for.
+	unknown []string
 	// ckpt says that blocks are checkpointed.
 	ckpt bool
 }
@@ -138,7 +140,10 @@ func (p *program) step(m *machine, i int) {
 	m.where = p.g.Calls[n.Call].Path + " " + n.Op
 	op := p.ops[n.Op]
 	if op == nil {
-		m.fail("%s: this operator is not known", m.where)
+		op = assumed
+		if !slices.Contains(p.unknown, n.Op) {
+			p.unknown = append(p.unknown, n.Op)
+		}
 	}
 	c := &call{machine: m, p: p, n: n, in: make([]*tensor, len(n.In))}
 	for k, id := range n.In {
@@ -166,6 +171,22 @@ func (p *program) step(m *machine, i int) {
 		m.unref(p.env[id])
 		p.env[id] = nil
 	}
+}
+
+// assumed stands for an operator that no rule is known for: its results are as
+// its first tensor, which it keeps for the backward pass.
+func assumed(c *call) []*tensor {
+	x := c.need(0)
+	var outs []*tensor
+	for range c.n.Out {
+		outs = append(outs, c.pointwise(x.dtype, x))
+	}
+	if len(outs) > 0 && x.dtype.IsFloat() {
+		c.record("UnknownBackward0", outs, one(x), one(x), func(f *gradFn, g []*tensor) []*tensor {
+			return one(c.pointwise(x.dtype, x))
+		})
+	}
+	return outs
 }
 
 // frame is a call of torch.utils.checkpoint without reentry: what its block

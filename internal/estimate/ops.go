@@ -115,6 +115,25 @@ func operators() map[string]operator {
 	for _, name := range []string{"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isneginf", "isinf"} {
 		ops[name] = func(c *call) []*tensor { return one(c.compare(c.in...)) }
 	}
+	for _, name := range []string{"__and__", "__or__", "__xor__", "bitwise_and", "bitwise_or", "bitwise_not", "logical_xor", "isnan", "isfinite"} {
+		ops[name] = ops["eq"]
+	}
+	for _, name := range []string{"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "floor_divide", "remainder", "minimum", "maximum", "round", "floor", "ceil", "sign"} {
+		ops[name] = ops["like"]
+	}
+	for _, name := range []string{"zeros", "ones", "full", "scalar_tensor", "rand", "randn"} {
+		ops[name] = ops["empty"]
+	}
+	for _, name := range []string{"amin", "amax", "min", "max", "any", "all", "prod", "argmax", "argmin"} {
+		ops[name] = func(c *call) []*tensor {
+			x := c.need(0)
+			out := c.reduce(x, c.axes("dim", x.dim()), c.n.Bool("keepdim"))
+			if len(c.n.Out) > 1 {
+				return []*tensor{out, c.empty(modelgraph.Int64, out.shape, nil)}
+			}
+			return one(out)
+		}
+	}
 	for name, op := range viewOperators() {
 		ops[name] = op
 	}

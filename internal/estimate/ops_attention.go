@@ -197,13 +197,11 @@ func (m *machine) sdpaMath(a attention) *tensor {
 		m.unref(attn)
 		attn = d
 	}
+	probabilities := m.to(attn, orig) // also returned, in the original type
 	out := m.matmulRaw(attn, v)
-	if orig != out.dtype {
-		o := m.to(out, orig)
-		x := m.to(attn, orig)
-		m.unref(out, x)
-		out = o
-	}
+	o := m.to(out, orig)
+	m.unref(out, probabilities)
+	out = o
 	m.unref(attn, k, v, qs, mask)
 	return out
 }

@@ -70,6 +70,55 @@ func selectionOperators() map[string]operator {
 			c.unref(sub, sum)
 			return one(out)
 		},
+		"gather": func(c *call) []*tensor {
+			x, i := c.need(0), c.need(1)
+			out := c.empty(x.dtype, i.shape, nil)
+			c.record("GatherBackward0", one(out), one(x), one(i), func(f *gradFn, g []*tensor) []*tensor {
+				return one(c.empty(x.dtype, x.shape, nil))
+			})
+			return one(out)
+		},
+		"cumsum": func(c *call) []*tensor {
+			x := c.need(0)
+			dt := x.dtype
+			if !dt.IsFloat() {
+				dt = modelgraph.Int64
+			}
+			out := c.pointwise(c.dtype("dtype", dt), x)
+			c.record("CumsumBackward0", one(out), one(x), nil, func(f *gradFn, g []*tensor) []*tensor {
+				return one(c.pointwise(x.dtype, x))
+			})
+			return one(out)
+		},
+		"diff": func(c *call) []*tensor {
+			x := c.need(0)
+			shape := slices.Clone(x.shape)
+			if len(c.in) > 1 && c.in[1] != nil {
+				shape[len(shape)-1] += c.in[1].size(-1)
+			}
+			shape[len(shape)-1] = max(shape[len(shape)-1]-1, 0)
+			return one(c.empty(x.dtype, shape, nil))
+		},
+		"arange": func(c *call) []*tensor {
+			start, end, step := c.int("start", 0), c.int("end", 0), max(c.int("step", 1), 1)
+			return one(c.empty(c.dtype("dtype", modelgraph.Int64), []int64{max(ceilDiv(end-start, step), 0)}, nil))
+		},
+		"histc":      func(c *call) []*tensor { return one(c.empty(c.need(0).dtype, []int64{c.int("bins", 100)}, nil)) },
+		"index_put_": func(c *call) []*tensor { return one(c.inPlace(c.need(0))) },
+		"masked_fill_": func(c *call) []*tensor {
+			x, mask := c.need(0), c.need(1)
+			out := c.inPlace(x)
+			c.record("MaskedFillBackward0", one(out), one(x), one(mask), func(f *gradFn, g []*tensor) []*tensor {
+				return one(c.pointwise(g[0].dtype, g[0], mask))
+			})
+			return one(out)
+		},
+		"transformers.grouped_mm_fallback": func(c *call) []*tensor {
+			x, w := c.need(0), c.need(1)
+			t := c.transpose(w, -2, -1)
+			defer c.unref(t)
+			return one(c.groupedMM(x, t, c.arg(2)))
+		},
 		"release": func(c *call) []*tensor { return nil },
 	}
 }

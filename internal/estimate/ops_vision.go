@@ -275,9 +275,11 @@ func (m *machine) convWorkspace(v *conv, out []int64, native, weightGradient boo
 	weight := v.w.numel()
 	if v.pointwise() {
 		switch {
-		case !weightGradient && v.unitStride():
+		case !weightGradient && (v.unitStride() || v.x.size(1) <= 64):
 			return 0
-		case weightGradient && min(v.w.size(0), v.w.size(1)) < 64 && numel(v.w.shape[:2]) > 256:
+		case !weightGradient && size*numel(out) > 32<<20:
+			return size*(perChannel*channels+weight) + 16 // a large result is written in place
+		case weightGradient && min(v.w.size(0), v.w.size(1)) < 64 && perChannel/v.x.size(0) >= 28*28:
 			return copies + m.card.multiprocessors*4*weight + 147
 		case weightGradient && v.unitStride():
 			// One product for each image, summed at the end, unless copies

@@ -40,6 +40,20 @@ func WithClassLoss(g *Graph) (*Graph, error) {
 	return &c, nil
 }
 
+// HasLoss reports whether the graph's first output is a loss.
+func HasLoss(g *Graph) bool {
+	if len(g.Outputs) == 0 {
+		return false
+	}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		if len(n.Out) > 0 && n.Out[0] == g.Outputs[0] {
+			return strings.HasSuffix(n.Op, "_loss")
+		}
+	}
+	return false
+}
+
 func isSpatial(op string) bool {
 	return strings.HasPrefix(op, "conv") || strings.HasPrefix(op, "upsample") || op == "interpolate"
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 
 	"vramscope/bytesize"
 	"vramscope/internal/estimate"
@@ -122,11 +123,16 @@ func answer(g *modelgraph.Graph, s Setup, room Room) (*Answer, error) {
 	a := &Answer{
 		Model: g.Name, Request: &Request{Setup: s}, PeakAllocated: res.PeakAllocated, PeakReserved: res.PeakReserved,
 		Device:    res.PeakReserved + beyondReserved(g),
-		Interval:  Interval{Low: scale(res.PeakReserved, 1-margin), High: scale(res.PeakReserved, 1+margin)},
 		Breakdown: res.Breakdown, PeakAt: res.PeakAt, Plans: []Plan{}, Parameters: g.NumParams(),
 		Basis: "estimated", Assumptions: append([]string{}, g.Assumptions...), Notes: []string{},
 	}
 	a.RuleOfThumb = ruleOfThumb(g, s, res)
+	off := margin
+	if len(res.Unknown) > 0 {
+		a.Assumptions = append(a.Assumptions, fmt.Sprintf("Operators without a rule, taken to give what they get: %s.", strings.Join(res.Unknown, ", ")))
+		off = 0.2
+	}
+	a.Interval = Interval{Low: scale(res.PeakReserved, 1-off), High: scale(res.PeakReserved, 1+off)}
 	if room.GPU != "" {
 		a.GPU = &room.GPU
 	}

@@ -11,13 +11,14 @@ import (
 
 	"vramscope/internal/modelgraph"
 	"vramscope/internal/modelgraph/hf"
+	"vramscope/internal/modelgraph/onnx"
 	"vramscope/internal/modelgraph/pt2"
 )
 
 const maxConfig = 16 << 20
 
 // Open reads a model: a config.json of Hugging Face or the folder that holds
-// one, or a .pt2 file of torch.export. Errors begin with the path.
+// one, a .pt2 file of torch.export, or an ONNX file. Errors begin with the path.
 func Open(path string, s *Setup) (*modelgraph.Graph, error) {
 	train := s.Mode == "train"
 	if st, err := os.Stat(path); err != nil {
@@ -25,12 +26,16 @@ func Open(path string, s *Setup) (*modelgraph.Graph, error) {
 	} else if st.IsDir() {
 		path = filepath.Join(path, "config.json")
 	}
-	if strings.HasSuffix(path, ".pt2") {
-		g, err := pt2.Read(path)
+	if strings.HasSuffix(path, ".pt2") || strings.HasSuffix(path, ".onnx") {
+		read := pt2.Read
+		if strings.HasSuffix(path, ".onnx") {
+			read = onnx.Read
+		}
+		g, err := read(path)
 		if err != nil {
 			return nil, err
 		}
-		if train {
+		if train && !modelgraph.HasLoss(g) {
 			if g, err = modelgraph.WithClassLoss(g); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
