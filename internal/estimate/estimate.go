@@ -30,9 +30,11 @@ type Request struct {
 	KeepGrads    bool // zero_grad(set_to_none=False)
 	ChannelsLast bool
 	Steps        int // 3 if 0
-	Settings     *cachealloc.Settings
-	Limit        int64
-	Capacity     int64
+	// Compute is the card's compute capability; "" means Measured.
+	Compute  string
+	Settings *cachealloc.Settings
+	Limit    int64
+	Capacity int64
 	// Log, if set, is told of each request and free in order.
 	Log func(free bool, id int32, bytes int64, where string)
 }
@@ -96,7 +98,7 @@ func Run(g *modelgraph.Graph, r Request) (res *Result, err error) {
 		cfg.Driver = &cachealloc.Card{Capacity: r.Capacity}
 	}
 	alloc := &simulated{a: cachealloc.New(cfg)}
-	m := &machine{mem: alloc, card: hopper(), casts: map[*param]*tensor{}, training: r.Mode == Train}
+	m := &machine{mem: alloc, card: rulesFor(r.Compute), casts: map[*param]*tensor{}, training: r.Mode == Train}
 	if r.Log != nil {
 		m.log = func(e logged) { r.Log(e.free, e.id, e.bytes, e.where) }
 	}

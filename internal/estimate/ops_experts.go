@@ -25,10 +25,12 @@ func selectionOperators() map[string]operator {
 		},
 		"index": func(c *call) []*tensor {
 			x := c.need(0)
-			if x.dim() == 0 || c.need(1).dtype == boolean {
-				c.fail("index: how many elements a mask selects depends on the data")
+			for _, i := range c.in[1:] {
+				if i != nil && i.dtype == boolean {
+					c.fail("index: how many elements a mask selects depends on the data")
+				}
 			}
-			return one(c.indexRows(x, c.need(1)))
+			return one(c.indexTensor(x, c.in[1:]))
 		},
 		"grouped_mm": func(c *call) []*tensor {
 			return one(c.groupedMM(c.need(0), c.need(1), c.need(2)))
@@ -123,14 +125,47 @@ func selectionOperators() map[string]operator {
 	}
 }
 
-// indexRows is x[i] for a vector of row numbers. Its gradient is accumulated
-// into zeros by index_put, which sorts the numbers.
-func (m *machine) indexRows(x, idx *tensor) *tensor {
-	shape := append([]int64{idx.numel()}, x.shape[1:]...)
+// indexTensor is x[i, j, …] with tensors of numbers, nil for a whole dimension.
+// Its gradient is accumulated into zeros by index_put, which sorts the numbers.
+func (m *machine) indexTensor(x *tensor, idx []*tensor) *tensor {
+	var shapes [][]int64
+	first, last, count := -1, -1, 0
+	for d, i := range idx {
+		if i == nil {
+			continue
+		}
+		if first < 0 {
+			first = d
+		}
+		last = d
+		count++
+		shapes = append(shapes, i.shape)
+	}
+	if count == 0 || len(idx) > x.dim() {
+		m.fail("%s: %d indices into %v", m.where, count, x.shape)
+	}
+	common, ok := broadcast(shapes...)
+	if !ok {
+		m.fail("%s: indices of shapes %v", m.where, shapes)
+	}
+	// Indices that stand together stay where they are, others come first.
+	at := first
+	if last-first+1 != count {
+		at = 0
+	}
+	var rest []int64
+	for d, n := range x.shape {
+		if d >= len(idx) || idx[d] == nil {
+			rest = append(rest, n)
+		}
+	}
+	at = min(at, len(rest))
+	shape := slices.Concat(rest[:at], common, rest[at:])
 	out := m.empty(x.dtype, shape, nil)
-	m.record("IndexBackward0", one(out), one(x), one(idx), func(f *gradFn, g []*tensor) []*tensor {
+	saved := slices.DeleteFunc(slices.Clone(idx), func(t *tensor) bool { return t == nil })
+	n := numel(common) * 8
+	m.record("IndexBackward0", one(out), one(x), saved, func(f *gradFn, g []*tensor) []*tensor {
 		r := m.empty(x.dtype, x.shape, nil)
-		n := idx.numel() * 8
 		a := m.scratch(n)
 		b := m.scratch(n)
 		m.unref(a)

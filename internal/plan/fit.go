@@ -116,6 +116,7 @@ func answer(g *modelgraph.Graph, s Setup, room Room) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Compute = room.compute
 	res, err := estimate.Run(g, r)
 	if err != nil {
 		return nil, err
@@ -131,6 +132,10 @@ func answer(g *modelgraph.Graph, s Setup, room Room) (*Answer, error) {
 	if len(res.Unknown) > 0 {
 		a.Assumptions = append(a.Assumptions, fmt.Sprintf("Operators without a rule, taken to give what they get: %s.", strings.Join(res.Unknown, ", ")))
 		off = 0.2
+	}
+	if room.compute != "" && room.compute != estimate.Measured {
+		a.Notes = append(a.Notes, "Workspaces of this card follow PyTorch's sources (rule); they were measured on Hopper only.")
+		off += 0.02
 	}
 	a.Interval = Interval{Low: scale(res.PeakReserved, 1-off), High: scale(res.PeakReserved, 1+off)}
 	if room.GPU != "" {

@@ -85,7 +85,7 @@ func Search(path string, g *modelgraph.Graph, s Setup, room Room, base *Answer) 
 		}
 	}
 	spent := 0
-	before, err := evaluate(path, s, &spent)
+	before, err := evaluate(path, s, room, &spent)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func Search(path string, g *modelgraph.Graph, s Setup, room Room, base *Answer) 
 		if skip {
 			continue
 		}
-		c, err := largest(path, t, s, budget, &spent)
+		c, err := largest(path, t, s, room, budget, &spent)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +172,7 @@ type fitting struct {
 
 // largest returns t with the largest micro-batch, a half, a quarter and so on
 // of the original, that fits, or nil.
-func largest(path string, t, orig Setup, budget int64, spent *int) (*fitting, error) {
+func largest(path string, t, orig Setup, room Room, budget int64, spent *int) (*fitting, error) {
 	for b := orig.Batch; b >= 1; b /= 2 {
 		if orig.Mode != "train" && b != orig.Batch || *spent > maxRequests {
 			return nil, nil
@@ -182,7 +182,7 @@ func largest(path string, t, orig Setup, budget int64, spent *int) (*fitting, er
 		// The memory does not depend on how many passes are accumulated beyond two.
 		u := t
 		u.Accumulate = min(u.Accumulate, 2)
-		res, err := evaluate(path, u, spent)
+		res, err := evaluate(path, u, room, spent)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +195,7 @@ func largest(path string, t, orig Setup, budget int64, spent *int) (*fitting, er
 	return nil, nil
 }
 
-func evaluate(path string, s Setup, spent *int) (*estimate.Result, error) {
+func evaluate(path string, s Setup, room Room, spent *int) (*estimate.Result, error) {
 	g, err := Open(path, &s)
 	if err != nil {
 		return nil, err
@@ -204,6 +204,7 @@ func evaluate(path string, s Setup, spent *int) (*estimate.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Compute = room.compute
 	r.Steps = 2 // the second has the optimizer's state
 	res, err := estimate.Run(g, r)
 	if err != nil {

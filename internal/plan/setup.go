@@ -38,6 +38,8 @@ type Room struct {
 	Memory bytesize.Size // what a job can take on the card, 0 if not known
 	Basis  string        // how Memory is known
 	Limit  bytesize.Size // what the process may reserve, 0 for no limit
+
+	compute string // the card's compute capability
 }
 
 // OneOf fails unless value is one of those allowed.
@@ -137,7 +139,7 @@ func FindRoom(gpu string, memory, limit bytesize.Size) (Room, error) {
 	if err != nil {
 		return r, err
 	}
-	r.GPU = c.Name
+	r.GPU, r.compute = c.Name, c.Compute
 	if memory == 0 {
 		if room, ok := c.Usable(); ok {
 			r.Memory, r.Basis = room.Bytes, room.Basis
