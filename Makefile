@@ -3,7 +3,7 @@ GOFLAGS := -trimpath
 export CGO_ENABLED := 0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build test race lint bench bench-decode accuracy fuzz full
+.PHONY: build test race lint bench bench-decode accuracy compare-timeline fuzz full
 build:
 	go build $(GOFLAGS) -ldflags='-s -w' -o vramscope ./cmd/vramscope
 test:
@@ -26,7 +26,12 @@ bench-decode:
 	rm /tmp/vramscope-bench.pickle
 accuracy:
 	go test ./replay -run TestAccuracy -update -recordings '$(abspath $(RECORDINGS))'
+	$(if $(RECORDINGS),go test ./internal/plan -run TestAccuracyReport -update -data '$(abspath $(firstword $(RECORDINGS))/..)')
 	$(if $(RECORDINGS),go test ./internal/holders -run TestAccuracy -update -recordings '$(abspath $(firstword $(RECORDINGS)))')
+# Where an estimate and a recording part: make compare-timeline MODEL=../shared/data/models/hf/gpt2 \
+#   SNAPSHOT=../shared/data/snapshots/gpt2_b8_s512_amp.pickle.zst FLAGS='-batch 8 -seq 512 -precision amp-bf16'
+compare-timeline:
+	go run ./internal/plan/comparetimeline -model $(MODEL) -snapshot $(SNAPSHOT) $(FLAGS)
 fuzz:
 	@for p in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do \

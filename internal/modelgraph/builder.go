@@ -9,11 +9,17 @@ import (
 // Builder makes a Graph, in the order in which the model runs. Errors stick:
 // Finish returns the first.
 type Builder struct {
-	g     Graph
-	names map[string]ValueID // parameters and buffers
-	call  int                // the current call
-	held  []held
-	err   error
+	g       Graph
+	names   map[string]ValueID // parameters and buffers
+	call    int                // the current call
+	held    []held
+	touched []touched
+	err     error
+}
+
+type touched struct {
+	v          ValueID
+	node, call int
 }
 
 type held struct {
@@ -158,6 +164,14 @@ func (b *Builder) Hold(vs ...ValueID) {
 	}
 }
 
+// Touch says that variables are still bound to these values after the node
+// added last.
+func (b *Builder) Touch(vs ...ValueID) {
+	for _, v := range vs {
+		b.touched = append(b.touched, touched{v, len(b.g.Nodes) - 1, b.call})
+	}
+}
+
 // HoldIn keeps values until a call that encloses the current one returns: up is
 // how many calls further out its variables are, beginning with the parent.
 func (b *Builder) HoldIn(up int, vs ...ValueID) {
@@ -255,6 +269,11 @@ func (b *Builder) lifetimes() {
 			for c := n.Call; c >= 0 && g.Calls[c].First > made[id]; c = g.Calls[c].Parent {
 				extend(id, g.Calls[c].Last-1, callDepth[c]-1)
 			}
+		}
+	}
+	for _, t := range b.touched {
+		if last[t.v] != never {
+			extend(t.v, t.node, callDepth[t.call])
 		}
 	}
 	slot := make([]int, len(g.Values)) // of the local variable

@@ -67,7 +67,7 @@ func distilbert(b *builder) {
 				})
 				s := b.Op("add", a, x)
 				s = b.normalize(l.ln1, s)
-				b.Op("alias", a) // sa_output is bound anew only now
+				b.Touch(a) // sa_output is bound anew only now
 				var y ValueID
 				b.Call("ffn", func() {
 					y = b.apply(l.lin1, s)
@@ -77,7 +77,7 @@ func distilbert(b *builder) {
 				})
 				s2 := b.Op("add", y, s)
 				h = b.normalize(l.ln2, s2)
-				b.Op("alias", y)
+				b.Touch(y)
 			})
 		}
 	})

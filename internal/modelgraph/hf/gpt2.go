@@ -64,6 +64,7 @@ func gpt2(b *builder) {
 				})
 				b.Hold(a)
 				h = b.Op("add", a, h)
+				b.Touch(x)
 				x = b.normalize(l.ln2, h)
 				var y ValueID
 				b.Call("mlp", func() {
@@ -73,6 +74,7 @@ func gpt2(b *builder) {
 				})
 				b.Hold(y)
 				h = b.Op("add", h, y)
+				b.Touch(x)
 			})
 		}
 		h = b.normalize(lnf, h)
