@@ -8,10 +8,11 @@ import (
 
 // program is a graph with its sizes bound: what the machine runs.
 type program struct {
-	g    *modelgraph.Graph
-	bind modelgraph.Binding
-	ops  map[string]operator
-	env  []*tensor // by ValueID
+	g     *modelgraph.Graph
+	bind  modelgraph.Binding
+	ops   map[string]operator
+	env   []*tensor // by ValueID
+	where []string  // by node
 	// unknown are the operators that no rule is known for.
 	unknown []string
 	// ckpt says that blocks are checkpointed.
@@ -137,7 +138,13 @@ func (p *program) run(m *machine, first, last int) {
 
 func (p *program) step(m *machine, i int) {
 	n := &p.g.Nodes[i]
-	m.where = p.g.Calls[n.Call].Path + " " + n.Op
+	if p.where == nil {
+		p.where = make([]string, len(p.g.Nodes))
+	}
+	if p.where[i] == "" {
+		p.where[i] = p.g.Calls[n.Call].Path + " " + n.Op
+	}
+	m.where = p.where[i]
 	op := p.ops[n.Op]
 	if op == nil {
 		op = assumed
@@ -282,36 +289,36 @@ func (f *frame) recompute(m *machine) {
 	was := *m
 	f.again = &recomputation{need: f.total}
 	p := f.p
-	env := p.env
-	p.env = slices.Clone(env)
+	// The block's values take the places of those of the forward pass for a
+	// while.
+	call := p.g.Calls[f.call]
+	before := map[modelgraph.ValueID]*tensor{}
 	for _, id := range f.order {
+		before[id] = p.env[id]
 		p.env[id] = m.ref(f.args[id])
 	}
+	for i := call.First; i < call.Last; i++ {
+		for _, id := range p.g.Nodes[i].Out {
+			before[id] = p.env[id]
+			p.env[id] = nil
+		}
+	}
 	m.block, m.grad, m.amp = f, true, f.amp
-	call := p.g.Calls[f.call]
 	// It stops as soon as all that was saved is there again.
 	for i := call.First; i < call.Last && len(f.again.kept) < f.again.need; i++ {
 		p.step(m, i)
 	}
 	// The frames unwind: all that the block made goes, but what is kept.
-	seen := map[modelgraph.ValueID]bool{}
+	for _, id := range f.order {
+		m.unref(p.env[id])
+		p.env[id] = before[id]
+	}
 	for i := call.First; i < call.Last; i++ {
 		for _, id := range p.g.Nodes[i].Out {
-			seen[id] = true
-		}
-	}
-	for _, id := range f.order {
-		seen[id] = false
-		if p.env[id] != nil {
 			m.unref(p.env[id])
+			p.env[id] = before[id]
 		}
 	}
-	for id := range p.env {
-		if seen[modelgraph.ValueID(id)] && p.env[id] != nil {
-			m.unref(p.env[id])
-		}
-	}
-	p.env = env
 	m.block, m.grad, m.amp, m.where = was.block, was.grad, was.amp, was.where
 	if m.amp || f.amp {
 		m.clearCasts()

@@ -35,6 +35,13 @@ func (m *machine) sdpa(a attention) *tensor {
 		return m.sdpaMath(a)
 	}
 	m.product(a.q.dtype, 2, numel(a.q.shape), a.k.size(2))
+	if a.mask != nil && a.mask.dtype == boolean {
+		// convert_boolean_attn_mask makes numbers of it, which are kept.
+		z := m.empty(a.q.dtype, nil, nil)
+		a.mask = m.empty(a.q.dtype, a.mask.shape, nil)
+		m.unref(z)
+		defer m.unref(a.mask)
+	}
 	half := a.q.dtype == modelgraph.BFloat16 || a.q.dtype == modelgraph.Float16
 	grouped := a.q.size(1) != a.k.size(1)
 	maskGrad := m.grad && a.mask.requires()
