@@ -60,6 +60,7 @@ EXIT STATUS
 	fs.StringVar(&o.ZeroGrad, "zero-grad", "set-to-none", "set-to-none or zero")
 	fs.StringVar(&o.MemoryFormat, "memory-format", "contiguous", "contiguous or channels_last")
 	fs.StringVar(&o.Conf, "conf", "", "allocator settings, as in PYTORCH_CUDA_ALLOC_CONF")
+	fs.StringVar(&o.LoRA, "lora", "", "train low-rank adapters only: r=16,targets=q_proj:v_proj,dropout=0.05 (targets: all-linear if not given)")
 	fs.StringVar(&o.gpu, "gpu", "", "the card, by a name that `vramscope gpus` knows")
 	fs.Var(&o.memory, "memory", "what a job can take on the card, such as 24GiB")
 	fs.Var(&o.limit, "limit", "what the process may reserve, such as 20GiB")

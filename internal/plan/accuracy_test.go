@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -18,10 +19,12 @@ type measured struct {
 	Batch, Seq, Size                          int64
 	Ckpt                                      bool
 	Accum                                     int
-	SetToNone                                 *bool `json:"set_to_none"`
-	ChannelsLast                              bool  `json:"channels_last"`
-	PeakAllocated                             int64 `json:"peak_allocated"`
-	PeakReserved                              int64 `json:"peak_reserved"`
+	SetToNone                                 *bool    `json:"set_to_none"`
+	ChannelsLast                              bool     `json:"channels_last"`
+	PeakAllocated                             int64    `json:"peak_allocated"`
+	PeakReserved                              int64    `json:"peak_reserved"`
+	Targets                                   []string // of LoRA adapters of rank 16
+	Drop                                      *float64 // their dropout, nil without adapters
 }
 
 func (r *measured) setup() Setup {
@@ -44,6 +47,12 @@ func (r *measured) setup() Setup {
 	}
 	if r.Mode == "infer" {
 		s.Mode, s.Optimizer = "infer", "none"
+	}
+	if r.Drop != nil {
+		s.LoRA = fmt.Sprintf("r=16,dropout=%g", *r.Drop)
+		if r.Targets != nil {
+			s.LoRA += ",targets=" + strings.Join(r.Targets, ":")
+		}
 	}
 	if r.Family == "vision" {
 		s.Seq, s.Image = 0, cmp.Or(r.Size, 224)
@@ -84,16 +93,43 @@ func writeConfigs(t testing.TB) string {
 	return dir
 }
 
-// TestMeasuredPeaks holds the estimates to what an H200 measured: all language
-// models, and the image models whose exports are small enough to be here.
+// TestMeasuredPeaks holds the estimates to what an H200 measured (PyTorch 2.11,
+// transformers 5.17, peft): peaks.jsonl is shared/data's, of which all language
+// models are here and the image models whose exports are small; heldout.jsonl
+// are settings measured after the rules were written; lora.jsonl have adapters.
 func TestMeasuredPeaks(t *testing.T) {
 	dir := writeConfigs(t)
-	f, err := os.Open("testdata/peaks.jsonl")
+	tests := []struct {
+		file                   string
+		rows                   int
+		reserved, reserved95   float64
+		allocated, allocated95 float64
+	}{
+		{"peaks.jsonl", 90, .001, .03, .0005, .005},
+		{"heldout.jsonl", 150, .001, .05, .0005, .01},
+		{"lora.jsonl", 30, .001, .02, .0005, .015},
+	}
+	for _, tt := range tests {
+		t.Run(tt.file, func(t *testing.T) {
+			reserved, allocated := errorsOf(t, dir, tt.file)
+			at := func(v []float64, q float64) float64 { return v[min(len(v)-1, int(q*float64(len(v))))] }
+			if len(reserved) < tt.rows || at(reserved, .5) > tt.reserved || at(reserved, .95) > tt.reserved95 ||
+				at(allocated, .5) > tt.allocated || at(allocated, .95) > tt.allocated95 {
+				t.Errorf("%d rows: reserved median %.3f %% p95 %.2f %%, allocated median %.3f %% p95 %.2f %%", len(reserved),
+					at(reserved, .5)*100, at(reserved, .95)*100, at(allocated, .5)*100, at(allocated, .95)*100)
+			}
+		})
+	}
+}
+
+// errorsOf returns how far the estimates of a file's settings are off, sorted.
+func errorsOf(t *testing.T, dir, file string) (reserved, allocated []float64) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var reserved, allocated []float64
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
 		var r measured
@@ -107,24 +143,15 @@ func TestMeasuredPeaks(t *testing.T) {
 				continue
 			}
 		}
-		name := fmt.Sprintf("%s_b%d_%s%s_%s", r.Model, r.Batch, r.AMP, r.Pure, cmp.Or(r.Opt, r.Mode))
 		res, err := Estimate(path, r.setup(), nil)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", sc.Bytes(), err)
 			continue
 		}
-		dr := float64(res.PeakReserved)/float64(r.PeakReserved) - 1
-		da := float64(res.PeakAllocated)/float64(r.PeakAllocated) - 1
-		reserved, allocated = append(reserved, math.Abs(dr)), append(allocated, math.Abs(da))
-		if math.Abs(dr) > .16 || math.Abs(da) > .16 {
-			t.Errorf("%s: reserved off by %.1f %%, allocated by %.1f %%", name, dr*100, da*100)
-		}
+		reserved = append(reserved, math.Abs(float64(res.PeakReserved)/float64(r.PeakReserved)-1))
+		allocated = append(allocated, math.Abs(float64(res.PeakAllocated)/float64(r.PeakAllocated)-1))
 	}
 	slices.Sort(reserved)
 	slices.Sort(allocated)
-	at := func(v []float64, q float64) float64 { return v[min(len(v)-1, int(q*float64(len(v))))] }
-	if len(reserved) < 90 || at(reserved, .5) > .005 || at(reserved, .95) > .05 || at(allocated, .5) > .001 || at(allocated, .95) > .01 {
-		t.Errorf("%d rows: reserved median %.2f %% p95 %.2f %%, allocated median %.2f %% p95 %.2f %%", len(reserved),
-			at(reserved, .5)*100, at(reserved, .95)*100, at(allocated, .5)*100, at(allocated, .95)*100)
-	}
+	return reserved, allocated
 }

@@ -20,6 +20,21 @@ const maxConfig = 16 << 20
 // Open reads a model: a config.json of Hugging Face or the folder that holds
 // one, a .pt2 file of torch.export, or an ONNX file. Errors begin with the path.
 func Open(path string, s *Setup) (*modelgraph.Graph, error) {
+	g, err := open(path, s)
+	if err != nil || s.LoRA == "" {
+		return g, err
+	}
+	l, err := s.lora()
+	if err != nil {
+		return nil, err
+	}
+	if g, err = modelgraph.WithLoRA(g, l); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return g, nil
+}
+
+func open(path string, s *Setup) (*modelgraph.Graph, error) {
 	train := s.Mode == "train"
 	if st, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, underlying(err))

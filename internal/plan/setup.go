@@ -6,6 +6,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"vramscope/bytesize"
@@ -30,6 +31,7 @@ type Setup struct {
 	ZeroGrad     string `json:"zero_grad"`
 	MemoryFormat string `json:"memory_format"`
 	Conf         string `json:"conf"`
+	LoRA         string `json:"lora,omitempty"` // r=16,targets=q_proj:v_proj,dropout=0.05
 }
 
 // Room is what the job may take.
@@ -78,10 +80,42 @@ func (s *Setup) Check() error {
 			return fmt.Errorf("--%s %d: want a positive number below 2^31", n.flag, n.v)
 		}
 	}
+	if _, err := s.lora(); err != nil {
+		return fmt.Errorf("--lora %s: %w", s.LoRA, err)
+	}
 	if _, err := s.settings(); err != nil {
 		return fmt.Errorf("--conf: %w", err)
 	}
 	return nil
+}
+
+// lora reads r=16,targets=q_proj:v_proj,dropout=0.05.
+func (s *Setup) lora() (modelgraph.LoRA, error) {
+	l := modelgraph.LoRA{Targets: []string{"all-linear"}}
+	if s.LoRA == "" {
+		return l, nil
+	}
+	for part := range strings.SplitSeq(s.LoRA, ",") {
+		key, v, _ := strings.Cut(part, "=")
+		var err error
+		switch key {
+		case "r":
+			l.Rank, err = strconv.ParseInt(v, 10, 32)
+		case "targets":
+			l.Targets = strings.Split(v, ":")
+		case "dropout":
+			l.Dropout, err = strconv.ParseFloat(v, 64)
+		default:
+			err = fmt.Errorf("%q: want r=RANK,targets=NAME:NAME,dropout=P", part)
+		}
+		if err != nil {
+			return l, err
+		}
+	}
+	if l.Rank < 1 {
+		return l, fmt.Errorf("want r=RANK with a positive rank")
+	}
+	return l, nil
 }
 
 func (s *Setup) settings() (*cachealloc.Settings, error) {

@@ -30,6 +30,8 @@ type row struct {
 	SetToNone          *bool `json:"set_to_none"`
 	ChannelsLast       bool  `json:"channels_last"`
 	OK                 bool
+	Targets            *[]string
+	Drop               *float64
 	PeakAllocated      int64 `json:"peak_allocated"`
 	PeakReserved       int64 `json:"peak_reserved"`
 	Step1PeakAllocated int64 `json:"step1_peak_allocated"`
@@ -136,6 +138,13 @@ func (r *row) estimate(data, timeline string) error {
 	}
 	if r.Mode == "infer" {
 		s.Mode, s.Optimizer = "infer", "none"
+	}
+	if r.Drop != nil {
+		s.LoRA = fmt.Sprintf("r=16,dropout=%g", *r.Drop)
+		if r.Targets != nil {
+			s.LoRA += ",targets=" + strings.Join(*r.Targets, ":")
+		}
+		r.name += " lora"
 	}
 	path := filepath.Join(data, "models/hf", r.Model, "config.json")
 	if r.Family != "hf" {
