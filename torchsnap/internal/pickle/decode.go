@@ -43,6 +43,16 @@ func (d *Decoder) Decode() (Value, error) {
 				return 0, err
 			}
 			pos++
+			// Most often it is the key of an event and a small value follows:
+			// both in one go.
+			if pos+16 > d.end {
+				break
+			}
+			if w, after := d.smallValue(buf, pos, first); after > 0 && len(stack)+2 <= cap(stack) {
+				stack = append(stack, v, w)
+				pos = after
+				continue
+			}
 		case opLongBinGet:
 			i := int(le.Uint32(buf[pos:]))
 			pos += 4
@@ -315,6 +325,37 @@ func (d *Decoder) Decode() (Value, error) {
 			}
 		}
 	}
+}
+
+// smallValue reads the number or the memoised value that begins at pos, and
+// returns the position after it; 0 if something else is there.
+func (d *Decoder) smallValue(buf []byte, pos int, first *[1 << chunkBits]Value) (v Value, after int) {
+	le := binary.LittleEndian
+	switch buf[pos] {
+	case opBinInt1:
+		return Make(Int, int64(buf[pos+1])), pos + 2
+	case opBinGet:
+		if v = first[buf[pos+1]]; v != 0 {
+			return v, pos + 2
+		}
+	case opLong1:
+		if n := int(buf[pos+1]); n <= 7 && n > 0 {
+			shift := 64 - 8*uint(n)
+			return Make(Int, int64(le.Uint64(buf[pos+2:])<<shift)>>shift), pos + 2 + n
+		}
+	case opBinInt:
+		return Make(Int, int64(int32(le.Uint32(buf[pos+1:])))), pos + 5
+	case opBinInt2:
+		return Make(Int, int64(le.Uint16(buf[pos+1:]))), pos + 3
+	case opLongBinGet:
+		i := int(le.Uint32(buf[pos+1:]))
+		if c := i >> chunkBits; c < len(d.memo.chunks) && d.memo.chunks[c] != nil {
+			if v = d.memo.chunks[c][i&chunkMask]; v != 0 {
+				return v, pos + 5
+			}
+		}
+	}
+	return 0, 0
 }
 
 // knownList recognises, at an EMPTY_LIST that ends at pos, a list that has
