@@ -59,24 +59,26 @@ func skippedFolder(name string) bool {
 // discover lists the files below the paths. A path that is given is looked at
 // whatever its name; folders of packages and hidden ones below are not.
 // Symbolic links to folders are not followed, so that none leads in a circle.
-func discover(paths, exclude []string) (files []string, skipped []Skip, err error) {
+// within has each file's path from the folder that was given, "" where the
+// file itself was.
+func discover(paths, exclude []string) (files, within []string, skipped []Skip, err error) {
 	seen := map[string]bool{}
-	add := func(name string) {
+	add := func(name, rel string) {
 		if !seen[name] {
 			seen[name] = true
-			files = append(files, name)
+			files, within = append(files, name), append(within, rel)
 		}
 	}
 	for _, root := range paths {
 		info, err := os.Stat(root)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %s", root, linkError(err))
+			return nil, nil, nil, fmt.Errorf("%s: %s", root, linkError(err))
 		}
 		if !info.IsDir() {
 			if !known(root) {
-				return nil, nil, fmt.Errorf("%s: not a Python file, notebook, shell script, Dockerfile, YAML, JSON or .env file", root)
+				return nil, nil, nil, fmt.Errorf("%s: not a Python file, notebook, shell script, Dockerfile, YAML, JSON or .env file", root)
 			}
-			add(root)
+			add(root, "")
 			continue
 		}
 		err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -112,15 +114,19 @@ func discover(paths, exclude []string) (files []string, skipped []Skip, err erro
 				return nil
 			}
 			if known(name) {
-				add(name)
+				rel, err := filepath.Rel(root, name)
+				if err != nil {
+					rel = name
+				}
+				add(name, rel)
 			}
 			return nil
 		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", root, err)
+			return nil, nil, nil, fmt.Errorf("%s: %w", root, err)
 		}
 	}
-	return files, skipped, nil
+	return files, within, skipped, nil
 }
 
 // linkError says in words why a path leads to no file.

@@ -6,6 +6,7 @@ package lint
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -66,7 +67,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, skipped, err := discover(o.Paths, o.Exclude)
+	files, within, skipped, err := discover(o.Paths, o.Exclude)
 	if err != nil {
 		return nil, err
 	}
@@ -90,10 +91,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			out.skip = why
 			return
 		}
-		findings, lines, err := checkFile(files[i], data, project, around, chosen)
+		findings, lines, err := checkFile(files[i], data, project, around, isTest(within[i]), chosen)
 		if err != nil {
 			out.skip = err.Error()
-			return
 		}
 		out.findings, out.lines, out.looked = findings, lines, lines > 0
 	})
@@ -103,7 +103,6 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for i, out := range outcomes {
 		if out.skip != "" {
 			r.Skipped = append(r.Skipped, Skip{files[i], out.skip})
-			continue
 		}
 		if out.looked {
 			r.Files++
@@ -143,7 +142,10 @@ func CheckText(name string, data []byte, o Options) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	findings, _, err := checkFile(name, data, nil, rules.Surroundings{}, chosen)
+	findings, _, err := checkFile(name, data, nil, rules.Surroundings{}, isTest(name), chosen)
+	if errors.Is(err, errIntricate) {
+		err = nil
+	}
 	return findings, err
 }
 
@@ -155,8 +157,8 @@ type selection struct {
 
 // checkFile looks at one file and returns what it found and how many lines it
 // has; 0 where there is nothing to look at.
-func checkFile(name string, data []byte, project *model.Project, around rules.Surroundings, s selection) ([]Finding, int, error) {
-	pass := rules.Pass{Around: around, IsTest: isTest(name)}
+func checkFile(name string, data []byte, project *model.Project, around rules.Surroundings, test bool, s selection) ([]Finding, int, error) {
+	pass := rules.Pass{Around: around, IsTest: test}
 	var f *pysource.File
 	var err error
 	if isPython(name) {
@@ -185,14 +187,24 @@ func checkFile(name string, data []byte, project *model.Project, around rules.Su
 	}
 	pass.File = f
 	var out []Finding
-	for _, x := range rules.Check(pass, s.rules) {
+	if ignoresFile(f) {
+		return nil, strings.Count(f.Src, "\n") + 1, nil
+	}
+	found, complete := rules.Check(pass, s.rules)
+	if !complete {
+		err = errIntricate
+	}
+	for _, x := range found {
 		if x.Severity == rules.Info && !s.info[x.Rule] || suppressed(f, x) {
 			continue
 		}
 		out = append(out, locate(f, name, x))
 	}
-	return out, strings.Count(f.Src, "\n") + 1, nil
+	return out, strings.Count(f.Src, "\n") + 1, err
 }
+
+// errIntricate comes with the findings of the rules that ended.
+var errIntricate = errors.New("is too intricate to be checked in full (generated?); some rules did not end")
 
 func locate(f *pysource.File, name string, x rules.Finding) Finding {
 	line, column := f.Position(x.Start)
@@ -221,7 +233,8 @@ func concerns(src string) bool {
 	return false
 }
 
-// isTest reports whether a file is a test or for debugging, by its path.
+// isTest reports whether a file is a test or for debugging, by its path from
+// the folder that was given: there, waste is no matter.
 func isTest(name string) bool {
 	for _, part := range strings.Split(filepath.ToSlash(name), "/") {
 		part = strings.ToLower(strings.TrimSuffix(part, filepath.Ext(part)))

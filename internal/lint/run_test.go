@@ -460,3 +460,21 @@ func BenchmarkCheck(b *testing.B) {
 	}
 	b.ReportMetric(float64(lines*b.N)/b.Elapsed().Minutes(), "lines/min")
 }
+
+// TestIntricate: a generated file, whose calls would be compared each with
+// each, comes to an end and is named.
+func TestIntricate(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("import torch\nnet = torch.nn.Linear(1, 1)\nxs = []\nfor x in data:\n")
+	for i := range 5000 {
+		fmt.Fprintf(&b, "    loss = net(x)\n    loss.backward()\n    xs.append(loss)\n    s%d = torch.load('a')\n    net.load_state_dict(s%d)\n", i, i)
+	}
+	dir := tree(t, map[string]string{"generated.py": b.String(), "a.py": "import torch\nwith torch.no_grad:\n    pass\n"})
+	r, err := Run(context.Background(), Options{Paths: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Skipped) != 1 || !strings.HasPrefix(r.Skipped[0].Why, "is too intricate") || len(r.Findings) != 1 {
+		t.Errorf("skipped %v, %d findings", r.Skipped, len(r.Findings))
+	}
+}

@@ -14,6 +14,11 @@ var (
 	ignoreFile    = regexp.MustCompile(`(?m)^\s*#\s*vramscope:\s*ignore-file\b`)
 )
 
+// ignoresFile reports whether a comment says to leave out the whole file.
+func ignoresFile(f *pysource.File) bool {
+	return strings.Contains(f.Src, "ignore-file") && ignoreFile.MatchString(f.Src)
+}
+
 // suppressed reports whether a comment says to leave out a finding: on its
 // first or last line, or on a line of its own just above it.
 //
@@ -21,9 +26,6 @@ var (
 //	x = f()  # noqa: GM101
 //	# vramscope: ignore-file
 func suppressed(f *pysource.File, x rules.Finding) bool {
-	if strings.Contains(f.Src, "ignore-file") && ignoreFile.MatchString(f.Src) {
-		return true
-	}
 	first, start := f.Line(x.Start)
 	last, _ := f.Line(x.End)
 	if silences(first, x.Rule) || silences(last, x.Rule) {

@@ -127,12 +127,10 @@ func (m *Model) apply(c *Call, fun *Value, args []*Value) *Value {
 }
 
 func addCaller(f *FuncInfo, c *Call) {
-	for _, o := range f.Callers {
-		if o == c {
-			return
-		}
+	if c.callerOf != f {
+		c.callerOf = f
+		f.Callers = append(f.Callers, c)
 	}
-	f.Callers = append(f.Callers, c)
 }
 
 // bindArgs gives the parameters of a function what a call passes.

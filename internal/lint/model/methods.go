@@ -311,8 +311,9 @@ func (m *Model) netMethod(c *Call, name string, args []*Value) *Value {
 		default:
 			m.to(&v, x)
 		}
-		if len(recv.Alts) == 0 { // modules move and convert in place
+		if len(recv.Alts) == 0 && recv != unknown { // modules move and convert in place
 			recv.Dev, recv.DType = v.Dev, v.DType
+			return recv
 		}
 		v.Origin = recv.Origin
 		return m.object(x, v)

@@ -89,6 +89,8 @@ type Call struct {
 	Grad   Tri      // grad mode at the call
 	In     *FuncInfo
 	Effect Effect
+
+	callerOf *FuncInfo // in whose Callers this call is
 }
 
 // Method returns the last part of the callee.

@@ -52,7 +52,7 @@ func (p *Pass) accumulates(c *model.Call) (*model.Loop, *pysource.If, pysource.E
 		return nil, nil, nil
 	}
 	var k pysource.Expr
-	pysource.Inspect(guard.Test, func(n pysource.Node) bool {
+	p.inspect(guard.Test, func(n pysource.Node) bool {
 		if b, ok := n.(*pysource.Binary); ok && b.Op == "%" {
 			k = b.R
 		}
@@ -70,7 +70,7 @@ func (p *Pass) accumulates(c *model.Call) (*model.Loop, *pysource.If, pysource.E
 func isAccumulate(callee string) bool { return strings.HasSuffix(callee, ".accumulate") }
 
 func accumulationCleared(p *Pass) {
-	for _, s := range p.M.Calls {
+	for _, s := range p.calls() {
 		l, guard, _ := p.accumulates(s)
 		if l == nil {
 			continue
@@ -124,14 +124,14 @@ func (p *Pass) clearsOtherParts(l *model.Loop, guard *pysource.If) bool {
 }
 
 func accumulationScale(p *Pass) {
-	for _, s := range p.M.Calls {
+	for _, s := range p.calls() {
 		l, _, k := p.accumulates(s)
 		if l == nil || k == nil || p.owned(s.Node) {
 			continue
 		}
 		var back *model.Call
 		divides, wrapped := false, false
-		pysource.Inspect(l.Node, func(n pysource.Node) bool {
+		p.inspect(l.Node, func(n pysource.Node) bool {
 			switch n := n.(type) {
 			case *pysource.Binary:
 				if n.Op == "/" && !p.M.Value(n.L).Is(model.Number) {
@@ -180,7 +180,7 @@ func accumulationScale(p *Pass) {
 		}
 	}
 	// with accelerator.accumulate(model): accelerator.backward(loss / k)
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Callee != "accelerate.Accelerator.backward" || len(c.Node.Args) != 1 {
 			continue
 		}

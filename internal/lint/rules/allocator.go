@@ -234,7 +234,7 @@ func settingRefused(p *Pass) {
 // usesCUDA returns the first call before pos, in the same scope or at the top
 // level, that initialises CUDA.
 func (p *Pass) usesCUDA(s Setting) *model.Call {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Node.Pos() >= s.NamePos {
 			break
 		}
@@ -444,7 +444,7 @@ func xlaSetting(p *Pass) {
 		if p.M == nil || s.Node == nil || s.Name != "XLA_PYTHON_CLIENT_PREALLOCATE" && s.Name != "XLA_PYTHON_CLIENT_ALLOCATOR" && s.Name != "XLA_PYTHON_CLIENT_MEM_FRACTION" && s.Name != "XLA_CLIENT_MEM_FRACTION" {
 			continue
 		}
-		for _, c := range p.M.Calls {
+		for _, c := range p.calls() {
 			if c.Node.Pos() >= s.NamePos {
 				break
 			}

@@ -105,7 +105,7 @@ func (p *Pass) reportCUDA(n pysource.Node, where string) {
 }
 
 func pinCUDA(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() == "pin_memory" && c.Recv.Is(model.Tensor) && c.Recv.Dev == "cuda" {
 			p.Report(c.Node, "only CPU tensors can be pinned: this one is on the GPU (RuntimeError).")
 		}
@@ -129,7 +129,7 @@ func pinCUDA(p *Pass) {
 }
 
 func datasetOnGPU(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		loop, ok := n.(*pysource.For)
 		if !ok {
 			return true
@@ -140,7 +140,7 @@ func datasetOnGPU(p *Pass) {
 			return true
 		}
 		done := map[string]bool{}
-		pysource.InspectAll(loop.Body, func(n pysource.Node) bool {
+		p.inspectAll(loop.Body, func(n pysource.Node) bool {
 			s, ok := n.(*pysource.Subscript)
 			if !ok {
 				return true
@@ -182,7 +182,7 @@ func allRanksOneGPU(p *Pass) {
 			return
 		}
 	}
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if v := p.M.Value(c.Node); v.Kind == model.Net && (c.Method() == "cuda" && len(c.Node.Args) == 0 || c.Method() == "to" && len(c.Node.Args) > 0 && p.constant(c.Node.Args[0]) == "cuda") {
 			p.Report(c.Node, "every rank puts its model on the current device, which is GPU 0 as nothing chooses another. Call torch.cuda.set_device(local_rank) first.")
 			return

@@ -50,7 +50,7 @@ func deepspeedConfig(p *Pass) {
 	if !strings.Contains(p.File.Src, "zero_optimization") {
 		return
 	}
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		d, ok := n.(*pysource.Dict)
 		if !ok {
 			return true

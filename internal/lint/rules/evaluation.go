@@ -38,52 +38,72 @@ var evaluationRules = []Rule{
 }
 
 func evaluationRecords(p *Pass) {
-	for _, f := range p.M.Funcs {
-		if f.GradOff || p.owned(f.Def) || f.Class.Is("torch.nn.Module") && f.Def.Name == "forward" {
-			continue
-		}
-		if f.Effects&model.Backward != 0 || f.Effects&model.EvalMode == 0 || p.usesGradients(f) {
-			continue
-		}
-		if called := p.callersOff(f); called {
+	for _, f := range append([]*model.FuncInfo{nil}, p.M.Funcs...) {
+		if f != nil && (f.GradOff || p.owned(f.Def) || f.Class.Is("torch.nn.Module") && f.Def.Name == "forward" || f.Effects&model.EvalMode == 0 || p.usesGradients(f) || p.callersOff(f)) {
 			continue
 		}
 		var eval *model.Call
-		done := false
-		for _, c := range p.M.Calls {
-			if c.In != f || done {
+		for _, c := range p.calls() {
+			if c.In != f {
 				continue
 			}
-			if c.Effect&model.EvalMode != 0 && c.Func == nil {
+			if c.Effect&model.EvalMode != 0 && c.Func == nil && c.Remote == nil {
 				eval = c
 			}
-			if c.Effect&model.TrainMode != 0 && c.Func == nil {
+			if c.Effect&model.TrainMode != 0 || c.Method() == "train" {
 				eval = nil
 			}
-			if eval == nil || c.Effect&model.Forward == 0 || c.Func != nil && c.Func.GradOff || c.Remote != nil && c.Remote.GradOff {
-				continue
+			if eval != nil && p.evaluationForward(f, eval, c) {
+				name, how := "this program", "Wrap the loop in torch.no_grad()"
+				if f != nil {
+					name, how = f.Def.Name, "Wrap the loop in torch.no_grad()"
+					if f.Effects&model.Backward == 0 {
+						how = "Decorate " + name + " with @torch.inference_mode()"
+					}
+				}
+				p.Report(c.Node, "%s runs the model in this loop with gradients on: each pass saves all activations, and eval() does not change that. %s.", name, how)
+				break
 			}
-			if c.Grad != model.Yes || p.M.GradMode(c.Node) != model.Yes {
-				continue
-			}
-			l := p.M.Loop(c.Node)
-			for l != nil && l.Outer != nil && l.Bounded {
-				l = l.Outer
-			}
-			if l == nil || l.Bounded || c.Func != nil && !c.Func.Escapes && c.Func.GradOff {
-				continue
-			}
-			if c.Func != nil && p.gradOffInside(c.Func) {
-				continue
-			}
-			net := p.M.Value(c.Node.Fun)
-			if net.Frozen || !sameModule(p, eval, c) {
-				continue
-			}
-			p.Report(c.Node, "%s runs the model in this loop with gradients on: each pass saves all activations, and eval() does not change that. Decorate %s with @torch.inference_mode() or wrap the loop in torch.no_grad().", f.Def.Name, f.Def.Name)
-			done = true
 		}
 	}
+}
+
+// evaluationForward reports whether a call runs, in a loop over batches, the
+// module that was switched to evaluation, with gradients on and for no
+// backward pass.
+func (p *Pass) evaluationForward(f *model.FuncInfo, eval, c *model.Call) bool {
+	if c.Effect&model.Forward == 0 || c.Effect&model.Backward != 0 || c.Func != nil && (c.Func.GradOff || p.gradOffInside(c.Func)) || c.Remote != nil && c.Remote.GradOff {
+		return false
+	}
+	if c.Grad != model.Yes || p.M.GradMode(c.Node) != model.Yes || !sameModule(p, eval, c) || p.M.Value(c.Node.Fun).Frozen {
+		return false
+	}
+	// if train: net.train() else: net.eval() says nothing about this pass.
+	if p.guarded(eval.Node) && !within(p.siblings(p.M.Stmt(eval.Node)), c.Node) {
+		return false
+	}
+	l := p.M.Loop(c.Node)
+	for l != nil && l.Bounded {
+		l = l.Outer
+	}
+	if l == nil || l.Effect&model.Backward != 0 || l.Node.Pos() < eval.Node.Pos() && f == nil && p.M.Loop(eval.Node) == nil {
+		return false
+	}
+	if f == nil && p.usesGradientsIn(l.Node) {
+		return false
+	}
+	// A backward after the loop that makes no forward pass of its own is for
+	// the outputs of this one.
+	for _, b := range p.calls() {
+		if b.In != f || b.Effect&model.Backward == 0 || b.Node.Pos() < l.Node.End() {
+			continue
+		}
+		lb := p.M.Loop(b.Node)
+		if lb == nil && b.Func == nil || lb != nil && lb.Node.Pos() <= l.Node.Pos() {
+			return false
+		}
+	}
+	return true
 }
 
 // sameModule reports whether what was switched to evaluation is what is run,
@@ -109,7 +129,7 @@ func sameModule(p *Pass, eval, run *model.Call) bool {
 // gradOffInside reports whether a function switches gradients off for its
 // forward passes itself.
 func (p *Pass) gradOffInside(f *model.FuncInfo) bool {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.In == f && c.Effect&model.Forward != 0 && c.Func == nil && c.Grad == model.Yes {
 			return false
 		}
@@ -137,12 +157,21 @@ func (p *Pass) callersOff(f *model.FuncInfo) bool {
 // usesGradients reports whether a function works with gradients: attacks,
 // saliency maps, adaptation at test time.
 func (p *Pass) usesGradients(f *model.FuncInfo) bool {
+	for _, s := range f.Def.Body {
+		if p.usesGradientsIn(s) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Pass) usesGradientsIn(n pysource.Node) bool {
 	found := false
-	pysource.InspectAll(f.Def.Body, func(n pysource.Node) bool {
+	p.inspect(n, func(n pysource.Node) bool {
 		switch n := n.(type) {
 		case *pysource.Attribute:
 			switch n.Name {
-			case "grad", "requires_grad_", "requires_grad", "enable_grad", "set_grad_enabled", "backward", "jacobian", "vjp", "jvp", "inference_mode", "no_grad":
+			case "grad", "requires_grad_", "requires_grad", "enable_grad", "set_grad_enabled", "jacobian", "vjp", "jvp":
 				found = true
 			}
 		case *pysource.Keyword:
@@ -163,7 +192,7 @@ func noGradWithoutEffect(p *Pass) {
 		}
 		return false
 	}
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		switch n := n.(type) {
 		case *pysource.ExprStmt:
 			if c := p.M.Call(n.X); c != nil && is(c.Callee) && c.Func == nil {
@@ -186,7 +215,7 @@ func noGradWithoutEffect(p *Pass) {
 }
 
 func inferenceTensor(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		w, ok := n.(*pysource.With)
 		if !ok || len(w.Items) != 1 {
 			return true

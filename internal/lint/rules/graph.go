@@ -102,7 +102,7 @@ var graphRules = []Rule{
 
 // lossSum: total += loss, total = total + loss.
 func lossSum(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		var target, added pysource.Expr
 		switch s := n.(type) {
 		case *pysource.AugAssign:
@@ -124,11 +124,52 @@ func lossSum(p *Pass) {
 		}
 		key := p.key(target)
 		if l := p.growth(n, key); l != nil {
-			p.Report(n, "%s adds up %s with its graph over the steps of this loop: %s. Add %s.detach() (or .item()).",
-				key, p.short(added), p.keptCost(l, added), p.short(added))
+			p.Report(n, "%s adds up %s with its graph over the steps of this loop: %s. %s",
+				key, p.short(added), p.keptCost(l, added), p.detached("Add", added))
+		} else if caller := p.meter(n, target); caller != nil {
+			line, _ := p.File.Position(caller.Node.Pos())
+			p.Report(n, "%s adds up %s, which line %d gives with its graph in every step: %s. Pass a detached value (or .item()) there.",
+				key, p.short(added), line, p.keptCost(p.M.Loop(caller.Node), added))
 		}
 		return true
 	})
+}
+
+// meter returns the call, in a step loop, that lets a sum in an attribute grow:
+// meter.update(loss), where update adds to self.sum.
+func (p *Pass) meter(n pysource.Node, target pysource.Expr) *model.Call {
+	a, ok := target.(*pysource.Attribute)
+	f := p.M.Func(n)
+	if !ok || f == nil || f.Class == nil || p.inNet(n) || p.key(a.X) != "self" || p.M.Loop(n) != nil {
+		return nil
+	}
+	for _, c := range f.Callers {
+		l := p.M.Loop(c.Node)
+		if l == nil || l.Bounded || !p.stepLoop(l) || p.M.GradMode(c.Node) != model.Yes {
+			continue
+		}
+		made := ""
+		if recv := receiver(c); recv != nil {
+			made = p.key(recv)
+		}
+		if made == "" || p.resets(l, made, c.Node) {
+			continue
+		}
+		for _, x := range c.Node.Args {
+			if p.M.Value(x).HasGraph() {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// detached says to detach an expression, by its source where that is short.
+func (p *Pass) detached(verb string, x pysource.Expr) string {
+	if s := p.short(x); len(s) <= 30 && !strings.Contains(s, "…") {
+		return verb + " " + s + ".detach() (or .item())."
+	}
+	return verb + " it detached (or .item())."
 }
 
 // short is the source of an expression for a message.
@@ -161,8 +202,8 @@ func logKeepsGraph(p *Pass) {
 		if l.Effect&model.Backward == 0 && !p.M.Value(value).Reduced() {
 			return // GM103
 		}
-		p.Report(at, "%s keeps %s with its graph beyond the step: %s. Keep %s.detach() or .item().",
-			p.key(container), p.short(value), p.keptCost(l, value), p.short(value))
+		p.Report(at, "%s keeps %s with its graph beyond the step: %s. %s",
+			p.key(container), p.short(value), p.keptCost(l, value), p.detached("Keep", value))
 	})
 }
 
@@ -174,7 +215,7 @@ func outputsCollected(p *Pass) {
 			return
 		}
 		l := p.growth(at, p.key(container))
-		if l == nil || l.Effect&model.Backward != 0 {
+		if l == nil || l.Effect&model.Backward != 0 || !l.Data && p.carried(l, value) {
 			return
 		}
 		switch {
@@ -188,10 +229,32 @@ func outputsCollected(p *Pass) {
 	})
 }
 
+// carried reports whether the value comes from a call that passes its own
+// results on from round to round: the time steps of one sequence, not batches.
+func (p *Pass) carried(l *model.Loop, value pysource.Expr) bool {
+	found := false
+	p.inspect(l.Node, func(n pysource.Node) bool {
+		a, ok := n.(*pysource.Assign)
+		if !ok || len(a.Targets) != 1 {
+			return !found
+		}
+		if c := p.M.Call(a.Value); c == nil || c.Effect&model.Forward == 0 {
+			return !found
+		}
+		for _, t := range flatten(a.Targets[0]) {
+			if p.uses(a.Value, p.key(t)) {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
+}
+
 // kept calls f for each place where a container takes in a value: append,
 // extend, add, +=, and list comprehensions are not among them.
 func (p *Pass) kept(f func(at pysource.Node, container, value pysource.Expr)) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		a, ok := c.Node.Fun.(*pysource.Attribute)
 		if !ok || len(c.Node.Args) != 1 {
 			continue
@@ -208,7 +271,7 @@ func (p *Pass) kept(f func(at pysource.Node, container, value pysource.Expr)) {
 			f(c.Node, a.X, c.Node.Args[0])
 		}
 	}
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		if s, ok := n.(*pysource.AugAssign); ok && s.Op == "+" && p.M.Value(s.Target).Is(model.List) {
 			if q, ok := s.Value.(*pysource.Sequence); ok && len(q.Elts) == 1 {
 				f(s, s.Target, q.Elts[0])
@@ -219,7 +282,7 @@ func (p *Pass) kept(f func(at pysource.Node, container, value pysource.Expr)) {
 }
 
 func catInLoop(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		s, ok := n.(*pysource.Assign)
 		if !ok || len(s.Targets) != 1 {
 			return true
@@ -260,7 +323,7 @@ func catInLoop(p *Pass) {
 }
 
 func stateNotDetached(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Forward == 0 || c.Func != nil {
 			continue
 		}
@@ -331,7 +394,7 @@ func (p *Pass) isTrue(c *model.Call, name string) bool {
 }
 
 func retainGraph(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Backward == 0 || c.Func != nil || !p.isTrue(c, "retain_graph") || p.isTrue(c, "create_graph") {
 			continue
 		}
@@ -357,7 +420,7 @@ func retainGraph(p *Pass) {
 }
 
 func createGraph(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Backward == 0 || c.Func != nil || !p.isTrue(c, "create_graph") {
 			continue
 		}
@@ -389,7 +452,7 @@ func createGraph(p *Pass) {
 
 // averageKeepsGraph: running = running * 0.9 + 0.1 * out.mean().
 func averageKeepsGraph(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		s, ok := n.(*pysource.Assign)
 		if !ok || len(s.Targets) != 1 || p.M.GradMode(n) != model.Yes {
 			return true
@@ -439,7 +502,7 @@ func tensorOnCtx(p *Pass) {
 		}
 		ctx := f.Def.Params[0].Name
 		returned := map[string]bool{}
-		pysource.InspectAll(f.Def.Body, func(n pysource.Node) bool {
+		p.inspectAll(f.Def.Body, func(n pysource.Node) bool {
 			if r, ok := n.(*pysource.Return); ok && r.X != nil {
 				for _, x := range flatten(r.X) {
 					if n, ok := x.(*pysource.Name); ok {
@@ -449,7 +512,7 @@ func tensorOnCtx(p *Pass) {
 			}
 			return true
 		})
-		pysource.InspectAll(f.Def.Body, func(n pysource.Node) bool {
+		p.inspectAll(f.Def.Body, func(n pysource.Node) bool {
 			a, ok := n.(*pysource.Assign)
 			if !ok || len(a.Targets) != 1 {
 				return true
@@ -460,7 +523,7 @@ func tensorOnCtx(p *Pass) {
 				return true
 			}
 			switch {
-			case returned[name.Ident] && (p.M.Value(name).Kind == model.Unknown || p.M.Value(name).May(model.Tensor)):
+			case returned[name.Ident] && !isParam(f.Def, name.Ident) && (p.M.Value(name).Kind == model.Unknown || p.M.Value(name).May(model.Tensor)):
 				p.Report(a, "the output %s is kept on %s: node and tensor refer to each other, so the result of every call lives until the cyclic collector runs. Use %s.save_for_backward(%s).", name.Ident, ctx, ctx, name.Ident)
 			case isParam(f.Def, name.Ident) && p.usedAsTensor(f.Def, name.Ident):
 				p.Report(a, "the input %s is kept on %s: backward() does not free it. Use %s.save_for_backward(%s).", name.Ident, ctx, ctx, name.Ident)
@@ -482,7 +545,7 @@ func isParam(f *pysource.Function, name string) bool {
 // usedAsTensor reports whether a parameter is used as only a tensor is.
 func (p *Pass) usedAsTensor(f *pysource.Function, name string) bool {
 	found := false
-	pysource.InspectAll(f.Body, func(n pysource.Node) bool {
+	p.inspectAll(f.Body, func(n pysource.Node) bool {
 		a, ok := n.(*pysource.Attribute)
 		if !ok {
 			return true

@@ -74,7 +74,7 @@ var graphRules2 = []Rule{
 }
 
 func bufferKeepsGraph(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		a, ok := c.Node.Fun.(*pysource.Attribute)
 		if !ok || a.Name != "append" && a.Name != "push" && a.Name != "add" && a.Name != "store" || len(c.Node.Args) == 0 {
 			continue
@@ -126,7 +126,7 @@ func (p *Pass) hookFunction(x pysource.Expr) (params []*pysource.Param, body pys
 }
 
 func hookKeeps(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() != "register_forward_hook" && c.Method() != "register_forward_pre_hook" || len(c.Node.Args) == 0 {
 			continue
 		}
@@ -141,7 +141,7 @@ func hookKeeps(p *Pass) {
 		for _, q := range params[1:] {
 			tensors[q.Name] = true
 		}
-		pysource.Inspect(body, func(n pysource.Node) bool {
+		p.inspect(body, func(n pysource.Node) bool {
 			k, ok := n.(*pysource.Call)
 			if !ok || len(k.Args) != 1 {
 				return true
@@ -203,7 +203,7 @@ func (p *Pass) clearedSomewhere(x pysource.Expr) bool {
 }
 
 func hookInLoop(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		switch c.Method() {
 		case "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_backward_hook":
 		default:
@@ -272,7 +272,7 @@ func (p *Pass) catchesOOM(h *pysource.Handler) bool {
 }
 
 func retryInExcept(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		t, ok := n.(*pysource.Try)
 		if !ok {
 			return true
@@ -306,7 +306,7 @@ func retryInExcept(p *Pass) {
 }
 
 func exceptionKept(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		t, ok := n.(*pysource.Try)
 		if !ok {
 			return true
@@ -326,7 +326,7 @@ func exceptionKept(p *Pass) {
 				n, ok := x.(*pysource.Name)
 				return ok && n.Ident == h.Name
 			}
-			pysource.InspectAll(h.Body, func(n pysource.Node) bool {
+			p.inspectAll(h.Body, func(n pysource.Node) bool {
 				kept := ""
 				switch s := n.(type) {
 				case *pysource.Assign:
@@ -351,7 +351,7 @@ func exceptionKept(p *Pass) {
 }
 
 func graphDrawn(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		switch {
 		case c.Callee == "torchviz.make_dot", c.Method() == "add_graph" && (strings.HasSuffix(c.Callee, "SummaryWriter.add_graph") || c.Recv != nil && c.Recv.Kind == model.Unknown),
 			c.Callee == "torch.jit.trace", c.Callee == "torchviz.make_dot_from_trace", c.Callee == "torchsummary.summary", c.Callee == "torchinfo.summary":
@@ -361,6 +361,13 @@ func graphDrawn(p *Pass) {
 		l := p.M.Loop(c.Node)
 		if l == nil || l.Bounded || p.guarded(c.Node) || !(l.Data || l.Effect&(model.Backward|model.Forward) != 0) {
 			continue
+		}
+		// A module that is made, or taken, anew in each round is drawn once.
+		if x := c.Arg(0, "model"); x != nil && p.M.Call(x) == nil || c.Callee == "torch.jit.trace" {
+			net := p.M.Value(x)
+			if !net.Is(model.Net) || net.Origin != nil && net.Origin.Pos() >= l.Node.Pos() && net.Origin.End() <= l.Node.End() || p.assigns(l.Node, p.key2(x), nil) {
+				continue
+			}
 		}
 		p.Report(c.Node, "%s in every round: a forward pass and a copy of the graph each time, and no memory saved. Call it once, outside of the loop, with one sample.", c.Method())
 	}

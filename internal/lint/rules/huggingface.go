@@ -58,7 +58,7 @@ var huggingFaceRules = []Rule{
 func cacheWithCheckpointing(p *Pass) {
 	enabled := p.has("gradient_checkpointing_enable")
 	if !enabled {
-		for _, c := range p.M.Calls {
+		for _, c := range p.calls() {
 			if isTrainingArguments(c.Callee) && p.isTrue(c, "gradient_checkpointing") {
 				enabled = true
 			}
@@ -67,7 +67,7 @@ func cacheWithCheckpointing(p *Pass) {
 	if !enabled {
 		return
 	}
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		switch n := n.(type) {
 		case *pysource.Call:
 			c := p.M.Call(n)
@@ -98,7 +98,7 @@ func (p *Pass) beforeTraining(n pysource.Node) bool {
 }
 
 func allHiddenStates(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Forward == 0 || c.Func != nil || c.Class != nil || c.HasStar() && c.In == nil {
 			continue
 		}
@@ -162,7 +162,7 @@ func modelOutsideFinder(p *Pass) {
 			continue
 		}
 		reported := false
-		pysource.InspectAll(f.Def.Body, func(n pysource.Node) bool {
+		p.inspectAll(f.Def.Body, func(n pysource.Node) bool {
 			name, ok := n.(*pysource.Name)
 			if !ok || reported {
 				return !reported
@@ -224,7 +224,7 @@ func loraBase(p *Pass) {
 }
 
 func secondReference(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if !strings.HasPrefix(c.Callee, "trl.") || !strings.HasSuffix(c.Callee, "Trainer") {
 			continue
 		}

@@ -61,7 +61,7 @@ func jaxTakesCard(p *Pass) {
 		return
 	}
 	usesJAX, usesTorch := false, false
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		usesJAX = usesJAX || usesJAXDevice(c.Callee)
 		v := p.M.Value(c.Node)
 		usesTorch = usesTorch || v.Dev == "cuda" || strings.HasPrefix(c.Callee, "torch.cuda.")
@@ -146,7 +146,7 @@ func stepWithoutDonation(p *Pass) {
 	if len(functions) == 0 {
 		return
 	}
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		a, ok := n.(*pysource.Assign)
 		if !ok || len(a.Targets) != 1 {
 			return true
@@ -177,7 +177,7 @@ func stepWithoutDonation(p *Pass) {
 func (p *Pass) aliased(a *pysource.Assign, key string) bool {
 	l := p.M.Loop(a)
 	found := false
-	pysource.Inspect(l.Node, func(n pysource.Node) bool {
+	p.inspect(l.Node, func(n pysource.Node) bool {
 		switch n := n.(type) {
 		case *pysource.Assign:
 			if n != a && p.key(n.Value) == key {
@@ -195,7 +195,7 @@ func (p *Pass) aliased(a *pysource.Assign, key string) bool {
 
 func donationFault(p *Pass) {
 	functions := p.jitted()
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		j := functions[p.key(c.Node.Fun)]
 		if j == nil || len(j.nums) == 0 || j.f == nil {
 			continue
@@ -234,7 +234,7 @@ func (p *Pass) nextUse(stmt pysource.Stmt, name string) pysource.Node {
 			continue
 		}
 		var use pysource.Node
-		pysource.Inspect(s, func(n pysource.Node) bool {
+		p.inspect(s, func(n pysource.Node) bool {
 			if id, ok := n.(*pysource.Name); ok && id.Ident == name && !p.isTarget(id) && use == nil {
 				use = id
 			}
@@ -295,7 +295,7 @@ func constantInJit(p *Pass) {
 			}
 		}
 		done := false
-		pysource.Inspect(body, func(n pysource.Node) bool {
+		p.inspect(body, func(n pysource.Node) bool {
 			if id, ok := n.(*pysource.Name); ok && arrays[id.Ident] && !done {
 				done = true
 				p.Report(id, "%s is embedded in the compiled function as a constant: one more copy on the device for each executable. Pass it as an argument.", id.Ident)

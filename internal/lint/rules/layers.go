@@ -178,7 +178,7 @@ func (p *Pass) softmax(x pysource.Expr) pysource.Expr {
 }
 
 func attentionByHand(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		x, ok := n.(pysource.Expr)
 		if !ok {
 			return true
@@ -249,7 +249,7 @@ func (p *Pass) weightsUsed(name *pysource.Name, at pysource.Node) bool {
 }
 
 func weightsUnused(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Forward == 0 || p.M.Value(c.Node.Fun).Name != "torch.nn.MultiheadAttention" || c.HasStar() {
 			continue
 		}
@@ -296,7 +296,7 @@ func fullLogits(p *Pass) {
 }
 
 func logSoftmaxGather(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() != "gather" {
 			continue
 		}
@@ -387,7 +387,7 @@ func reentrantInput(p *Pass) {
 	if p.has("enable_input_require_grads", "prepare_model_for_kbit_training", "make_inputs_require_grad") || len(p.M.To("transformers.Trainer")) > 0 || p.imports("trl") {
 		return
 	}
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() != "gradient_checkpointing_enable" || c.Recv == nil || len(c.Node.Args) > 0 || len(c.Node.Keywords) > 0 {
 			continue
 		}
@@ -402,7 +402,7 @@ func reentrantInput(p *Pass) {
 }
 
 func needlessCopy(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		switch n := n.(type) {
 		case *pysource.Call:
 			c := p.M.Call(n)
@@ -493,7 +493,7 @@ func (p *Pass) squaredAndSummed(b *pysource.Binary) bool {
 }
 
 func moduleStateGrows(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		a, ok := c.Node.Fun.(*pysource.Attribute)
 		if !ok || a.Name != "append" && a.Name != "extend" || len(c.Node.Args) != 1 {
 			continue

@@ -85,7 +85,7 @@ func trainingStepReturns(p *Pass) {
 		if f == nil || p.mentions("on_train_batch_end") {
 			continue
 		}
-		pysource.InspectAll(f.Def.Body, func(n pysource.Node) bool {
+		p.inspectAll(f.Def.Body, func(n pysource.Node) bool {
 			r, ok := n.(*pysource.Return)
 			if !ok || r.X == nil {
 				return true

@@ -199,7 +199,7 @@ func checkpointKept(p *Pass) {
 }
 
 func stateCloned(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		switch n := n.(type) {
 		case *pysource.Comp:
 			if n.Kind != ':' || len(n.Fors) != 1 {
@@ -279,7 +279,7 @@ func (p *Pass) averaged(key string) bool {
 }
 
 func loadThenConvert(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Recv == nil || c.Method() != "half" && c.Method() != "bfloat16" && c.Method() != "to" {
 			continue
 		}
@@ -333,7 +333,7 @@ func (p *Pass) fromPretrained(x pysource.Expr) *model.Call {
 }
 
 func modelsCollected(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() != "append" || c.Recv == nil || c.Recv.Kind != model.List || len(c.Node.Args) != 1 {
 			continue
 		}
@@ -352,7 +352,7 @@ func modelsCollected(p *Pass) {
 }
 
 func loadInBits(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if !strings.HasSuffix(c.Callee, ".from_pretrained") || !strings.HasPrefix(c.Callee, "transformers.") {
 			continue
 		}

@@ -77,13 +77,16 @@ func noZeroGrad(p *Pass) {
 	if p.mentions("zero_grad", "set_to_none", ".grad = None", ".grad=None", ".grad.zero_", "grad.data.zero_", "clear_grad", "post_accumulate_grad_hook") {
 		return
 	}
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Step == 0 || c.Func != nil || !c.Recv.Is(model.Optimizer) || len(c.Node.Args) > 0 || len(c.Node.Keywords) > 0 || p.owned(c.Node) {
 			continue
 		}
 		l := p.M.Loop(c.Node)
 		if l == nil || l.Bounded || l.Effect&model.Backward == 0 || l.Effect&model.ZeroGrad != 0 || p.remoteCalls(l.Node) {
 			continue
+		}
+		if o := c.Recv.Origin; o != nil && o.Pos() >= l.Node.Pos() && o.End() <= l.Node.End() {
+			continue // made anew in each round
 		}
 		p.Report(c.Node, "step() in this loop, and nothing in the file clears the gradients: they add up over all steps (a correctness fault), and stay allocated through each forward pass. Call zero_grad(set_to_none=True) after it.")
 	}
@@ -102,7 +105,7 @@ func (p *Pass) remoteCalls(n pysource.Node) bool {
 }
 
 func lateZeroGrad(p *Pass) {
-	for _, z := range p.M.Calls {
+	for _, z := range p.calls() {
 		if z.Effect&model.ZeroGrad == 0 || z.Func != nil {
 			continue
 		}
@@ -170,7 +173,7 @@ func zeroGradKeeps(p *Pass) {
 	if p.mentions("CUDAGraph", "cuda.graph", "make_graphed_callables") {
 		return
 	}
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() != "zero_grad" || c.Recv == nil {
 			continue
 		}
@@ -186,7 +189,7 @@ func zeroGradKeeps(p *Pass) {
 // optimizers returns the calls that make an optimizer.
 func (p *Pass) optimizers() []*model.Call {
 	var out []*model.Call
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		v := p.M.Value(c.Node)
 		if v.Kind == model.Optimizer && (c.Class != nil || strings.Contains(c.Callee, ".") && v.Name == c.Callee) {
 			out = append(out, c)
@@ -299,7 +302,7 @@ func frozenPart(p *Pass) {
 		opts := 0
 		backward := false
 		var inner []part
-		for _, c := range p.M.Calls {
+		for _, c := range p.calls() {
 			if c.In != f {
 				continue
 			}
@@ -377,7 +380,7 @@ func (p *Pass) touchesGrad(key string) bool {
 }
 
 func optimizerInBackward(p *Pass) {
-	for _, h := range p.M.Calls {
+	for _, h := range p.calls() {
 		if h.Method() != "register_post_accumulate_grad_hook" || len(h.Node.Args) == 0 {
 			continue
 		}

@@ -48,7 +48,7 @@ var parallelRules = []Rule{
 
 func dataParallel(p *Pass) {
 	trains := false
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		trains = trains || c.Effect&(model.Backward|model.Step) != 0
 	}
 	for _, c := range p.M.To("torch.nn.DataParallel") {
@@ -90,7 +90,7 @@ func (p *Pass) isRoot(x pysource.Expr) bool {
 }
 
 func deviceMapAuto(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if !strings.HasSuffix(c.Callee, ".from_pretrained") {
 			continue
 		}

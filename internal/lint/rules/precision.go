@@ -115,7 +115,7 @@ func (p *Pass) scalerOff(recv *model.Value) bool {
 }
 
 func clipScaled(p *Pass) {
-	for _, clip := range p.M.Calls {
+	for _, clip := range p.calls() {
 		if clip.Effect&model.Clip == 0 || clip.Func != nil || p.owned(clip.Node) || strings.Contains(p.key(clip.Node), "scale") {
 			continue
 		}
@@ -150,7 +150,7 @@ func within(block []pysource.Stmt, n pysource.Node) bool {
 
 func scalerOrder(p *Pass) {
 	seen := map[*model.FuncInfo]bool{}
-	for _, scale := range p.M.Calls {
+	for _, scale := range p.calls() {
 		if !scale.Recv.Is(model.Scaler) || scale.Method() != "scale" || seen[scale.In] || p.scalerOff(scale.Recv) {
 			continue
 		}
@@ -188,7 +188,7 @@ func scalerOrder(p *Pass) {
 }
 
 func (p *Pass) hasScalerMethod(name string) bool {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() == name && (c.Recv.Is(model.Scaler) || c.Recv != nil && c.Recv.Kind == model.Unknown && name == "update") {
 			return true
 		}
@@ -198,7 +198,7 @@ func (p *Pass) hasScalerMethod(name string) bool {
 
 // passesScaler reports whether the scaler is given to something else.
 func (p *Pass) passesScaler(scale *model.Call) bool {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		for _, a := range c.Node.Args {
 			if p.M.Value(a).Is(model.Scaler) {
 				return true
@@ -209,7 +209,7 @@ func (p *Pass) passesScaler(scale *model.Call) bool {
 }
 
 func oldAmp(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		switch n := n.(type) {
 		case *pysource.Try:
 			return false // a fallback for older versions
@@ -281,7 +281,7 @@ func (p *Pass) ampEdits(imp *pysource.Import) ([]Edit, bool) {
 		names[bound] = a.Name
 	}
 	ok := true
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		x, isName := n.(*pysource.Name)
 		if !isName || names[x.Ident] == "" {
 			return true
@@ -298,7 +298,7 @@ func (p *Pass) ampEdits(imp *pysource.Import) ([]Edit, bool) {
 }
 
 func backwardInAutocast(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Backward == 0 || c.Func != nil || c.Remote != nil || p.isTrue(c, "create_graph") || p.isTrue(c, "retain_graph") {
 			continue
 		}
@@ -333,7 +333,7 @@ func halfTrained(p *Pass) {
 }
 
 func scalerBF16(p *Pass) {
-	for _, s := range p.M.Calls {
+	for _, s := range p.calls() {
 		if !s.Recv.Is(model.Scaler) || s.Method() != "scale" {
 			continue
 		}
@@ -353,7 +353,7 @@ func scalerBF16(p *Pass) {
 }
 
 func logitsUpcast(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Callee != "torch.nn.functional.cross_entropy" && !(c.Effect&model.Forward != 0 && p.M.Value(c.Node.Fun).Name == "torch.nn.CrossEntropyLoss") {
 			continue
 		}

@@ -7,6 +7,42 @@ import (
 	"vramscope/internal/pysource"
 )
 
+// maxWork is how much of a file's rules may be looked at again and again, in
+// nodes: a few seconds. Generated files can hold a hundred thousand calls in
+// one function, and rules that compare each with each would never end.
+const maxWork = 40_000_000
+
+// outOfWork unwinds to Check.
+type outOfWork struct{}
+
+// spend takes n from the file's budget, and ends the rule where nothing is
+// left.
+func (p *Pass) spend(n int) {
+	if *p.work -= n; *p.work <= 0 {
+		panic(outOfWork{})
+	}
+}
+
+// inspect is pysource.Inspect within the budget.
+func (p *Pass) inspect(n pysource.Node, f func(pysource.Node) bool) {
+	pysource.Inspect(n, func(n pysource.Node) bool {
+		p.spend(1)
+		return f(n)
+	})
+}
+
+func (p *Pass) inspectAll(body []pysource.Stmt, f func(pysource.Node) bool) {
+	for _, s := range body {
+		p.inspect(s, f)
+	}
+}
+
+// calls returns all calls of the file, within the budget.
+func (p *Pass) calls() []*model.Call {
+	p.spend(len(p.M.Calls)/8 + 1)
+	return p.M.Calls
+}
+
 // key names a variable, attribute or element by its source, so that two uses
 // can be compared: "total", "self.total", `logs["loss"]`.
 func (p *Pass) key(x pysource.Node) string { return p.File.Text(x) }
@@ -40,7 +76,7 @@ func (p *Pass) assigns(n pysource.Node, key string, except pysource.Node) bool {
 			}
 		}
 	}
-	pysource.Inspect(n, func(n pysource.Node) bool {
+	p.inspect(n, func(n pysource.Node) bool {
 		if n == except || found {
 			return false
 		}
@@ -92,7 +128,7 @@ func flatten(x pysource.Expr) []pysource.Expr {
 // clears reports whether key.clear() is called, or the variable reset, below n.
 func (p *Pass) clears(n pysource.Node, key string) bool {
 	found := false
-	pysource.Inspect(n, func(n pysource.Node) bool {
+	p.inspect(n, func(n pysource.Node) bool {
 		if c, ok := n.(*pysource.Call); ok {
 			if a, ok := c.Fun.(*pysource.Attribute); ok && p.key(a.X) == key {
 				switch a.Name {
@@ -125,7 +161,7 @@ func (p *Pass) clears(n pysource.Node, key string) bool {
 // uses reports whether an expression with this source occurs below n.
 func (p *Pass) uses(n pysource.Node, key string) bool {
 	found := false
-	pysource.Inspect(n, func(n pysource.Node) bool {
+	p.inspect(n, func(n pysource.Node) bool {
 		if x, ok := n.(pysource.Expr); ok && !found {
 			switch x.(type) {
 			case *pysource.Name, *pysource.Attribute, *pysource.Subscript:
@@ -175,10 +211,10 @@ func (p *Pass) isTarget(x pysource.Node) bool {
 // inspectScope walks the function around n, nested functions too, or the file.
 func (p *Pass) inspectScope(n pysource.Node, f func(pysource.Node) bool) {
 	if fn := p.M.Func(n); fn != nil {
-		pysource.InspectAll(fn.Def.Body, f)
+		p.inspectAll(fn.Def.Body, f)
 		return
 	}
-	pysource.InspectAll(p.File.Body, f)
+	p.inspectAll(p.File.Body, f)
 }
 
 // scopeCalls returns the calls in the function around n (with those of nested
@@ -186,7 +222,7 @@ func (p *Pass) inspectScope(n pysource.Node, f func(pysource.Node) bool) {
 func (p *Pass) scopeCalls(n pysource.Node) []*model.Call {
 	fn := p.M.Func(n)
 	var out []*model.Call
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if fn == nil && c.In == nil || fn != nil && c.Node.Pos() >= fn.Def.Pos() && c.Node.End() <= fn.Def.End() {
 			out = append(out, c)
 		}
@@ -197,7 +233,7 @@ func (p *Pass) scopeCalls(n pysource.Node) []*model.Call {
 // callsIn returns the calls below a node.
 func (p *Pass) callsIn(n pysource.Node) []*model.Call {
 	var out []*model.Call
-	pysource.Inspect(n, func(n pysource.Node) bool {
+	p.inspect(n, func(n pysource.Node) bool {
 		if c := p.M.Call(n); c != nil {
 			out = append(out, c)
 		}
@@ -208,7 +244,7 @@ func (p *Pass) callsIn(n pysource.Node) []*model.Call {
 
 // has reports whether the file calls something whose last name is one of names.
 func (p *Pass) has(names ...string) bool {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		m := c.Method()
 		for _, n := range names {
 			if m == n {
@@ -223,6 +259,7 @@ func (p *Pass) has(names ...string) bool {
 // to stay silent.
 func (p *Pass) mentions(texts ...string) bool {
 	for _, t := range texts {
+		p.spend(len(p.File.Src) / 16)
 		if strings.Contains(p.File.Src, t) {
 			return true
 		}
@@ -301,16 +338,16 @@ func (p *Pass) modulus(n pysource.Node) *pysource.If {
 	p.M.Within(n, func(a pysource.Node) bool {
 		switch a := a.(type) {
 		case *pysource.If:
-			pysource.Inspect(a.Test, func(x pysource.Node) bool {
+			p.inspect(a.Test, func(x pysource.Node) bool {
 				if b, ok := x.(*pysource.Binary); ok && b.Op == "%" {
 					found = a
 				}
 				return true
 			})
 			// accumulate = (i + 1) % k == 0; if accumulate: …
-			for _, name := range namesIn(a.Test) {
+			for _, name := range p.namesIn(a.Test) {
 				if x := p.definition(a, name); x != nil && found == nil {
-					pysource.Inspect(x, func(x pysource.Node) bool {
+					p.inspect(x, func(x pysource.Node) bool {
 						if b, ok := x.(*pysource.Binary); ok && b.Op == "%" && !p.M.Value(b.L).Is(model.String) {
 							found = a
 						}
@@ -326,9 +363,9 @@ func (p *Pass) modulus(n pysource.Node) *pysource.If {
 	return found
 }
 
-func namesIn(x pysource.Node) []string {
+func (p *Pass) namesIn(x pysource.Node) []string {
 	var out []string
-	pysource.Inspect(x, func(n pysource.Node) bool {
+	p.inspect(x, func(n pysource.Node) bool {
 		if n, ok := n.(*pysource.Name); ok {
 			out = append(out, n.Ident)
 		}
@@ -421,7 +458,7 @@ func (p *Pass) stepLoop(l *model.Loop) bool {
 
 // loopsBackward reports whether backward runs in a loop within the function.
 func (p *Pass) loopsBackward(f *model.FuncInfo) bool {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Effect&model.Backward != 0 && c.In == f && p.M.Loop(c.Node) != nil {
 			return true
 		}
@@ -433,7 +470,7 @@ func (p *Pass) loopsBackward(f *model.FuncInfo) bool {
 }
 
 func (p *Pass) loopsDirectly(f *model.FuncInfo) bool {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.In == f && c.Effect&model.Backward != 0 && p.M.Loop(c.Node) != nil {
 			return true
 		}
@@ -502,7 +539,7 @@ func (p *Pass) assignsAny(body []pysource.Stmt, key string, except pysource.Node
 
 func (p *Pass) clearsCall(n pysource.Node, key string) bool {
 	found := false
-	pysource.Inspect(n, func(n pysource.Node) bool {
+	p.inspect(n, func(n pysource.Node) bool {
 		if c, ok := n.(*pysource.Call); ok {
 			if a, ok := c.Fun.(*pysource.Attribute); ok && p.key(a.X) == key {
 				switch a.Name {
@@ -549,7 +586,10 @@ func (p *Pass) backwardOn(l *model.Loop, key string) bool {
 // list may be an objective.
 func (p *Pass) reachesBackward(n pysource.Node, key string) bool {
 	for _, c := range p.scopeCalls(n) {
-		if c.Effect&model.Backward != 0 && c.Node.Pos() > n.Pos() {
+		if c.Effect&model.Backward == 0 || c.Node.Pos() < n.Pos() {
+			continue
+		}
+		if c.Func == nil && c.Remote == nil || p.uses(c.Node, key) {
 			return true
 		}
 	}

@@ -81,6 +81,7 @@ type Pass struct {
 	IsTest   bool // a test, an example of a bug, a debugging script
 	rule     *Rule
 	findings *[]Finding
+	work     *int // what is left of maxWork
 }
 
 // Report adds a finding about a node.
@@ -136,17 +137,38 @@ var All = sync.OnceValue(func() []*Rule {
 })
 
 // Check runs rules over a file. Findings come in the order of the source.
-func Check(p Pass, rules []*Rule) []Finding {
-	var findings []Finding
-	p.findings = &findings
+// complete is false where the file is too intricate to be checked in full: then
+// the rules that did not end have found nothing.
+func Check(p Pass, rules []*Rule) (findings []Finding, complete bool) {
+	work := maxWork
+	p.findings, p.work = &findings, &work
+	complete = true
 	for _, r := range rules {
 		if p.M == nil && !r.Text {
 			continue
 		}
+		before := len(findings)
 		p.rule = r
-		r.Check(&p)
+		if !p.run(r) {
+			findings, complete = findings[:before], false
+			break
+		}
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int { return a.Start - b.Start })
 	// One finding of a rule at one place.
-	return slices.CompactFunc(findings, func(a, b Finding) bool { return a.Rule == b.Rule && a.Start == b.Start })
+	findings = slices.CompactFunc(findings, func(a, b Finding) bool { return a.Rule == b.Rule && a.Start == b.Start })
+	return findings, complete
+}
+
+// run runs one rule and reports whether it came to its end.
+func (p *Pass) run(r *Rule) (ended bool) {
+	defer func() {
+		if x := recover(); x != nil {
+			if _, ok := x.(outOfWork); !ok {
+				panic(x)
+			}
+		}
+	}()
+	r.Check(p)
+	return true
 }

@@ -88,7 +88,7 @@ func sessionConfig(p *Pass) {
 	}
 	for _, c := range p.M.To("tensorflow.compat.v1.ConfigProto", "tensorflow.ConfigProto", "tensorflow.compat.v1.GPUOptions") {
 		modern := false
-		for _, o := range p.M.Calls {
+		for _, o := range p.calls() {
 			switch {
 			case o.Method() == "fit" && p.imports("keras", "tensorflow"), o.Callee == "tensorflow.function", o.Callee == "tensorflow.GradientTape", strings.HasPrefix(o.Callee, "keras."):
 				modern = true
@@ -126,7 +126,7 @@ func initialisesTF(callee string) bool {
 }
 
 func growthTooLate(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if !isGrowth(c.Callee) || inTry(p, c.Node) || p.mentions("set_visible_devices", "CUDA_VISIBLE_DEVICES") {
 			continue
 		}
@@ -159,7 +159,7 @@ func growthAndLimit(p *Pass) {
 		if len(c.Node.Args) == 0 {
 			continue
 		}
-		pysource.Inspect(c.Node, func(n pysource.Node) bool {
+		p.inspect(c.Node, func(n pysource.Node) bool {
 			k, ok := n.(*pysource.Keyword)
 			if ok && k.Name == "memory_limit" {
 				if v := strings.ReplaceAll(p.constant(k.Value), "_", ""); len(v) >= 8 && strings.Trim(v, "0123456789") == "" {
@@ -207,7 +207,7 @@ func isKeras(v *model.Value) bool {
 }
 
 func predictInLoop(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if c.Method() != "predict" || !isKeras(c.Recv) || len(c.Node.Args) == 0 {
 			continue
 		}
@@ -274,7 +274,7 @@ func modelsWithoutClear(p *Pass) {
 }
 
 func persistentTape(p *Pass) {
-	pysource.InspectAll(p.File.Body, func(n pysource.Node) bool {
+	p.inspectAll(p.File.Body, func(n pysource.Node) bool {
 		w, ok := n.(*pysource.With)
 		if !ok {
 			return true
@@ -322,7 +322,7 @@ func tensorflowTakesCard(p *Pass) {
 		return
 	}
 	runs, gpu := false, false
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if strings.HasPrefix(c.Callee, "tensorflow.") && !strings.HasPrefix(c.Callee, "tensorflow.io.") && !strings.HasPrefix(c.Callee, "tensorflow.train.") && !strings.HasPrefix(c.Callee, "tensorflow.compat.v1.") && !strings.HasPrefix(c.Callee, "tensorflow.summary") {
 			runs = true
 		}

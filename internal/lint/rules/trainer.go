@@ -122,7 +122,7 @@ func seq2seqLogits(p *Pass) {
 }
 
 func twoCheckpointingOwners(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if !isTrainingArguments(c.Callee) || !p.isTrue(c, "gradient_checkpointing") || keyword(c.Node, "fsdp") == nil {
 			continue
 		}
@@ -167,7 +167,7 @@ func removedArgument(p *Pass) {
 	if p.Around.TransformersVersion != "" {
 		severity = Error
 	}
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if !isTrainingArguments(c.Callee) {
 			continue
 		}
@@ -183,7 +183,7 @@ func removedArgument(p *Pass) {
 }
 
 func trainerEmptiesCache(p *Pass) {
-	for _, c := range p.M.Calls {
+	for _, c := range p.calls() {
 		if isTrainingArguments(c.Callee) {
 			if k := keyword(c.Node, "torch_empty_cache_steps"); k != nil && p.constant(k.Value) == "1" {
 				p.Report(k, "the cache is emptied after every step: about 10 %% slower, for no memory that PyTorch could not use. Leave it out.")
