@@ -22,7 +22,7 @@ var parallelRules = []Rule{
 		Says:    "The whole model is one FSDP unit.",
 		Cost:    "all parameters are gathered at once: the peak has the full model, and nothing overlaps",
 		Instead: "for layer in model.layers: fully_shard(layer); then fully_shard(model)",
-		Quiet:   "any other wrapping in the file; an auto_wrap_policy",
+		Quiet:   "any other wrapping in the file; an auto_wrap_policy; a model of a few layers",
 		Source:  "PyTorch docs/source/distributed.fsdp.fully_shard.md", Remedy: "R41",
 		Check: shardedAsOne,
 	},
@@ -86,7 +86,25 @@ func (p *Pass) isRoot(x pysource.Expr) bool {
 		return false
 	}
 	v := p.M.Value(x)
-	return v.Is(model.Net) && v.Param == nil
+	return v.Is(model.Net) && v.Param == nil && !isSmall(v.Class)
+}
+
+// isSmall reports whether a class of this file is a block rather than a model:
+// a few layers and no list of them.
+func isSmall(c *model.ClassInfo) bool {
+	if c == nil {
+		return false
+	}
+	layers := 0
+	for _, a := range c.Attrs {
+		switch {
+		case a.Name == "torch.nn.ModuleList" || a.Name == "torch.nn.Sequential" || a.Name == "torch.nn.ModuleDict":
+			return false
+		case a.Is(model.Net):
+			layers++
+		}
+	}
+	return layers <= 3
 }
 
 func deviceMapAuto(p *Pass) {
