@@ -167,9 +167,9 @@ func (p *Pass) meter(n pysource.Node, target pysource.Expr) *model.Call {
 // detached says to detach an expression, by its source where that is short.
 func (p *Pass) detached(verb string, x pysource.Expr) string {
 	if s := p.short(x); len(s) <= 30 && !strings.Contains(s, "…") {
-		return verb + " " + s + ".detach() (or .item())."
+		return verb + " " + s + ".detach() or .item()."
 	}
-	return verb + " it detached (or .item())."
+	return verb + " it detached, or .item()."
 }
 
 // short is the source of an expression for a message.
