@@ -58,9 +58,10 @@ type Failure struct {
 	OtherProcess        *int64   `json:"other_process_bytes"`
 	ThisProcess         *int64   `json:"this_process_bytes"`
 	Unexplained         *int64   `json:"unexplained_bytes"`
-	Line                *int64   `json:"line"`  // of a log, from 1
-	Event               *int     `json:"event"` // of a recording, from 0
-	Basis               Basis    `json:"basis"` // measured, or replayed: it would have failed under the limit given
+	Lacks               *int64   `json:"lacks_bytes"` // what a change must save at least
+	Line                *int64   `json:"line"`        // of a log, from 1
+	Event               *int     `json:"event"`       // of a recording, from 0
+	Basis               Basis    `json:"basis"`       // measured, or replayed: it would have failed under the limit given
 	Survived            bool     `json:"survived"`
 	Stack               []string `json:"stack"`
 	Text                string   `json:"text,omitempty"`

@@ -139,6 +139,12 @@ func (s *subject) failure(x *replay.Refusal, survived, simulated bool) Failure {
 		f.Free = ptr(int64(e.Addr[x.Event]))
 	}
 	if !survived {
+		switch {
+		case s.low == s.high: // the limit is known
+			f.Lacks = ptr(max(x.SegmentBytes-max(s.high-x.Reserved, 0), 0))
+		case s.bound.ByDriver:
+			f.Lacks = ptr(max(x.SegmentBytes-s.bound.DriverFree, 0))
+		}
 		allocated := s.allocatedAt(x.Event)
 		f.Allocated = ptr(allocated)
 		if rest := x.Reserved - allocated; rest >= 0 {

@@ -206,6 +206,9 @@ func (x *explain) remedies() {
 		return
 	}
 	x.title("What to change, best first")
+	if f := x.in.Failures; len(f) > 0 && !f[0].Survived && f[0].Lacks != nil && *f[0].Lacks > 0 {
+		x.Wrap("  ", 2, fmt.Sprintf("It lacks %v: a change must save at least that.", bytesize.Size(*f[0].Lacks)))
+	}
 	shown, hidden := 0, 0
 	for i := range x.in.Remedies {
 		r := &x.in.Remedies[i]
@@ -229,7 +232,9 @@ func (x *explain) remedies() {
 	if len(nothing) > 0 {
 		x.Wrap("  ", 2, x.Styled(term.Faint, "Often recommended, of no use here: "+strings.Join(nothing, ", ")+"."))
 	}
-	x.Wrap("  ", 2, x.Styled(term.Faint, "A: activations, W: weights, G: gradients, S: optimizer state."))
+	if slices.ContainsFunc(x.in.Remedies, func(r diagnose.Remedy) bool { return r.AtMost && x.in.Moment != nil }) {
+		x.Wrap("  ", 2, x.Styled(term.Faint, "A: activations, W: weights, G: gradients, S: optimizer state."))
+	}
 	if more := hidden - useless; more > 0 {
 		x.Wrap("  ", 2, x.Styled(term.Faint, fmt.Sprintf("%d more with --all or --format json; `vramscope remedies ID` explains each.", more)))
 	}
@@ -256,7 +261,7 @@ func (x *explain) useless(r *diagnose.Remedy) bool {
 }
 
 func (x *explain) remedy(n int, r *diagnose.Remedy) {
-	saves := "not known for this job"
+	saves := "no number for this job"
 	if r.Saves != nil {
 		bound := ""
 		switch {
@@ -281,8 +286,8 @@ func (x *explain) remedy(n int, r *diagnose.Remedy) {
 	}
 	x.Wrap(fmt.Sprintf("  %d. ", n), 5, x.Styled(term.Bold, r.Title)+id)
 	why := string(r.Basis)
-	if r.Why != "" && r.Saves != nil {
-		why += ": " + strings.TrimPrefix(r.Why, "replayed ")
+	if r.Why != "" {
+		why += ": " + strings.TrimSuffix(strings.TrimPrefix(r.Why, "replayed "), ".")
 	}
 	x.Wrap("     ", 5, saves+fits+" ("+term.Safe(why)+")")
 	cost := r.Cost.Note
