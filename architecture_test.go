@@ -19,9 +19,9 @@ var layers = []string{
 	"bytesize",
 	"trace", "torchsnap", "cachealloc", "replay", "oomlog", // public
 	"internal/spelling", "internal/term", "internal/cli", "internal/cause", "internal/remedy", "internal/gpu",
-	"internal/holders", "internal/modelgraph", "internal/estimate", "internal/plan", "internal/diagnose",
+	"internal/holders", "internal/jaxprof", "internal/modelgraph", "internal/estimate", "internal/plan", "internal/diagnose",
 	"internal/pysource", "internal/lint",
-	"internal/export", "internal/report", "internal/web",
+	"internal/timeline", "internal/export", "internal/report", "internal/web",
 	"cmd",
 }
 
@@ -36,7 +36,7 @@ var importers = map[string][]string{
 	"github.com/spf13/pflag":           {"cmd/vramscope", "internal/cli"},
 	"github.com/goccy/go-yaml":         {"internal/remedy", "internal/lint"},
 	"github.com/ebitengine/purego":     {"internal/gpu/nvml", "internal/gpu/cuda"},
-	"github.com/google/pprof":          {"internal/export"},
+	"github.com/google/pprof":          {"internal/export", "internal/jaxprof"},
 	"google.golang.org/protobuf":       {"internal/export", "internal/modelgraph/onnx"},
 	"golang.org/x/sync":                {"internal/diagnose", "internal/lint"},
 	"golang.org/x/term":                {"internal/term", "cmd/vramscope"},
