@@ -13,6 +13,7 @@ import (
 	"vramscope/internal/cli"
 	"vramscope/internal/diagnose"
 	"vramscope/internal/holders"
+	"vramscope/internal/jaxprof"
 	"vramscope/internal/remedy"
 	"vramscope/internal/report"
 	"vramscope/internal/term"
@@ -43,12 +44,17 @@ compressed by gzip or zstd (- is standard input), and says what happened, who
 holds the memory, why, and what to change, best first, each with the bytes that
 it saves for this job and how that number was found: measured, replayed,
 estimated, or a rule without a number. It also reads what nvidia-smi,
-torch.cuda.memory_summary() and memory_stats() print.
+torch.cuda.memory_summary() and memory_stats() print, and the device memory
+profiles of JAX.
 
 A snapshot is written by two lines of Python:
 
     torch.cuda.memory._record_memory_history()              # at the start
     torch.cuda.memory._dump_snapshot("snap.pickle")         # at the failure
+
+Other tools open what --format writes of a snapshot: pprof (go tool pprof,
+Pyroscope) and folded (flame graphs) show what was alive at the failure or the
+peak, perfetto (ui.perfetto.dev) the timeline, csv all events with their holders.
 
 With --batch N, the micro-batch of the recording, it says which micro-batch fits;
 a second recording at another one (--with, --with-batch) makes that exact.
@@ -61,7 +67,8 @@ EXIT STATUS
   python train.py 2>&1 | vramscope explain -
   vramscope explain snap.pickle --limit 24GiB --batch 32
   vramscope explain fail.pickle --batch 32 --with ok.pickle --with-batch 16
-  vramscope explain snap.pickle --format json --fail-on oom,leak`,
+  vramscope explain snap.pickle --format json --fail-on oom,leak
+  vramscope explain snap.pickle --format pprof -o memory.pb.gz && go tool pprof -top memory.pb.gz`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return runExplain(cmd.Context(), env, &o, args) },
 	}
@@ -76,7 +83,7 @@ EXIT STATUS
 	fs.BoolVar(&o.all, "all", false, "show all holders and remedies")
 	fs.StringSliceVar(&o.failOn, "fail-on", nil, "exit 1 where one of these was found: oom, or the id of a cause")
 	fs.StringVarP(&o.output, "output", "o", "", "write to this file instead of standard output")
-	o.format = cli.FormatFlag(fs, "text", "json")
+	o.format = cli.FormatFlag(fs, append([]string{"text", "json"}, exportFormats...)...)
 	return cmd
 }
 
@@ -101,6 +108,9 @@ func runExplain(ctx context.Context, env *cli.Env, o *explainOptions, files []st
 	}
 	if o.with != "" && o.batch == o.withBatch {
 		return errors.New("--with needs a recording at another micro-batch")
+	}
+	if slices.Contains(exportFormats, o.format.String()) {
+		return runExport(ctx, env, o, files)
 	}
 	var unreadable error
 	result := &diagnose.Result{Inputs: []diagnose.Input{}}
@@ -147,8 +157,15 @@ func explainFile(ctx context.Context, env *cli.Env, o *explainOptions, by holder
 		return nil, err
 	}
 	defer in.close()
-	if in.kind == snapshotInput {
+	switch in.kind {
+	case snapshotInput:
 		return explainSnapshot(ctx, o, by, in, env)
+	case jaxInput:
+		p, err := jaxprof.Read(in)
+		if err != nil {
+			return nil, in.fail(err)
+		}
+		return diagnose.JAX(in.name, p), nil
 	}
 	return explainText(in)
 }

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"vramscope/internal/cli"
+	"vramscope/internal/jaxprof"
 	"vramscope/oomlog"
 	"vramscope/replay"
 	"vramscope/torchsnap"
@@ -25,6 +26,7 @@ type inputKind int
 const (
 	textInput inputKind = iota
 	snapshotInput
+	jaxInput
 )
 
 // input is an open file or standard input, decompressed, with its kind known
@@ -78,6 +80,8 @@ func openInput(env *cli.Env, file string) (*input, error) {
 		return nil, in.fail(errors.New("is empty: give a memory snapshot or a log"))
 	}
 	switch {
+	case jaxprof.IsProfile(head):
+		in.kind = jaxInput
 	case head[0] == 0x80, // PROTO, the first opcode of pickles since protocol 2
 		binary(head): // no log: the reader of snapshots says what it is
 		in.kind = snapshotInput
@@ -134,6 +138,9 @@ func (in *input) fail(err error) error {
 // program reads the snapshot and prepares one of its devices for replay: the
 // given one, or for -1 the one with the most events.
 func (in *input) program(ctx context.Context, env *cli.Env, device int) (*replay.Program, error) {
+	if in.kind == jaxInput {
+		return nil, in.fail(errors.New("is a memory profile of JAX, which holds one moment and no events: only explain reads it"))
+	}
 	t, err := torchsnap.Read(in, nil)
 	in.progress.end()
 	if err != nil {
