@@ -192,6 +192,10 @@ func logPhase(s *logSubject) *Cause {
 				text += fmt.Sprintf(" of step %.0f, long after its state was made", n)
 			}
 		}
+		if f := s.f; p.id == cause.Logits && f.Tried != nil && f.Capacity != nil && *f.Tried > *f.Capacity/20 {
+			c.Confidence = 0.88
+			text += fmt.Sprintf(": one of %v", *f.Tried)
+		}
 		c.Evidence = append(c.Evidence, s.line("%s", text))
 		return c
 	}
