@@ -61,7 +61,7 @@ EXIT STATUS
 	fs.StringVar(&o.MemoryFormat, "memory-format", "contiguous", "contiguous or channels_last")
 	fs.StringVar(&o.Conf, "conf", "", "allocator settings, as in PYTORCH_CUDA_ALLOC_CONF")
 	fs.StringVar(&o.LoRA, "lora", "", "train low-rank adapters only: r=16,targets=q_proj:v_proj,dropout=0.05 (targets: all-linear if not given)")
-	fs.StringVar(&o.gpu, "gpu", "", "the card, by a name that `vramscope gpus` knows")
+	fs.StringVar(&o.gpu, "gpu", "", "the card, by a name that `vramscope gpus` knows; all lists the cards on which it fits")
 	fs.Var(&o.memory, "memory", "what a job can take on the card, such as 24GiB")
 	fs.Var(&o.limit, "limit", "what the process may reserve, such as 20GiB")
 	fs.BoolVar(&o.search, "plan", false, "search for measures even if it fits")
@@ -71,7 +71,11 @@ EXIT STATUS
 }
 
 func runFit(env *cli.Env, o *fitOptions, path string) error {
-	room, err := plan.FindRoom(o.gpu, o.memory, o.limit)
+	gpu := o.gpu
+	if gpu == "all" {
+		gpu = ""
+	}
+	room, err := plan.FindRoom(gpu, o.memory, o.limit)
 	if err != nil {
 		return err
 	}
@@ -79,8 +83,18 @@ func runFit(env *cli.Env, o *fitOptions, path string) error {
 	if err != nil {
 		return err
 	}
-	if o.search || a.Fits != nil && !*a.Fits {
+	if a.Fits != nil && (o.search || !*a.Fits) {
 		if a.Plans, err = plan.Search(path, g, o.Setup, room, a); err != nil {
+			return err
+		}
+		n, err := plan.LargestBatch(path, g, o.Setup, room)
+		if err != nil {
+			return err
+		}
+		a.LargestBatch = &n
+	}
+	if o.gpu == "all" {
+		if a.Cards, err = plan.AllCards(path, o.Setup); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,8 @@ type Answer struct {
 	Breakdown     map[string]int64 `json:"breakdown"`
 	PeakAt        string           `json:"peak_at"`
 	Plans         []Plan           `json:"plans"`
+	LargestBatch  *int64           `json:"largest_batch"` // null unless it was asked for
+	Cards         []CardFit        `json:"cards,omitempty"`
 	Parameters    int64            `json:"parameters"`
 	RuleOfThumb   int64            `json:"rule_of_thumb_bytes"`
 	Basis         string           `json:"basis"`

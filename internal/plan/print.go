@@ -57,6 +57,17 @@ func Print(p *term.Printer, a *Answer) {
 	for _, n := range slices.Concat(a.Notes, a.Assumptions) {
 		p.Printf("%s\n", term.Safe(n))
 	}
+	if a.LargestBatch != nil {
+		p.Printf("The largest batch that fits as it is: %d.\n", *a.LargestBatch)
+	}
+	if len(a.Cards) > 0 {
+		p.Printf("\nCards on which it fits (estimated):\n")
+		for _, c := range a.Cards {
+			if c.Fits {
+				p.Printf("  %-28s a job can take %s\n", c.GPU, bytesize.Size(c.Memory))
+			}
+		}
+	}
 	if len(a.Plans) == 0 {
 		return
 	}
@@ -66,7 +77,7 @@ func Print(p *term.Printer, a *Answer) {
 		if pl.RelativeStepTime != nil {
 			t = term.Safe(factor(*pl.RelativeStepTime))
 		}
-		p.Printf("  %10s  %s  %s\n", bytesize.Size(pl.PeakReserved), t, strings.Join(pl.Measures, ", "))
+		p.Printf("  %10s  %s  %s\n", bytesize.Size(pl.PeakReserved), t, cmp.Or(strings.Join(pl.Measures, ", "), "nothing: as it is"))
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 // builder is a modelgraph.Builder with the model's configuration.
 type builder struct {
 	*modelgraph.Builder
-	c       *config
-	o       Options
-	outputs []ValueID // the loss while training, then what the model's output holds
+	c           *config
+	o           Options
+	scaleLogits bool
+	outputs     []ValueID // the loss while training, then what the model's output holds
 }
 
 // linear is an nn.Linear, or transformers' Conv1D where transposed.

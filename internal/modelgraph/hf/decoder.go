@@ -7,6 +7,9 @@ type style struct {
 	unitNorm         bool // norms multiply by 1 + weight
 	sandwich         bool // a norm after each sublayer too
 	scaleEmbed       bool // embeddings are multiplied by sqrt(hidden)
+	scaleResidual    bool // what a sublayer adds is multiplied by a number
+	scaleLogits      bool
+	twoRotary        bool // sliding and full attention turn by different angles
 	fused            bool // qkv_proj and gate_up_proj
 	outFirst         bool // o_proj is declared before qkv_proj
 	experts          *experts
@@ -82,6 +85,7 @@ func gemma3Style(c *config) style {
 	s := gemma2Style(c)
 	s.qkNorm = true
 	s.sliding = slidesEvery(c, func(i int) bool { return (i+1)%6 != 0 })
+	s.twoRotary = true
 	return s
 }
 
@@ -89,15 +93,21 @@ func phi3Style(c *config) style {
 	return style{fused: true, outFirst: true, window: c.intOr(0, "sliding_window"), sliding: always, rotaryFactor: c.float(1, "partial_rotary_factor")}
 }
 
+func graniteStyle(c *config) style {
+	s := attentionBias(c)
+	s.scaleEmbed, s.scaleResidual, s.scaleLogits = true, true, true
+	return s
+}
+
 func mixtralStyle(c *config) style {
 	s := style{window: c.intOr(0, "sliding_window"), sliding: always}
-	s.experts = &experts{n: c.int("num_local_experts", "num_experts"), top: c.int("num_experts_per_tok"), inner: c.int("intermediate_size"), normalize: true, softmaxFirst: true}
+	s.experts = &experts{n: c.int("num_local_experts", "num_experts"), top: c.int("num_experts_per_tok"), inner: c.int("intermediate_size"), normalize: true}
 	return s
 }
 
 func qwen3MoeStyle(c *config) style {
 	s := qwen3Style(c)
-	s.experts = &experts{n: c.int("num_experts", "num_local_experts"), top: c.int("num_experts_per_tok"), inner: c.int("moe_intermediate_size"), normalize: c.bool(false, "norm_topk_prob"), softmaxFirst: true}
+	s.experts = &experts{n: c.int("num_experts", "num_local_experts"), top: c.int("num_experts_per_tok"), inner: c.int("moe_intermediate_size"), normalize: c.bool(false, "norm_topk_prob"), routerLast: true}
 	return s
 }
 
@@ -174,14 +184,21 @@ func decoder(of func(c *config) style) family {
 		}
 		final := b.rms(s, "model.norm", hidden)
 		head := embed
-		if !c.bool(s.scaleEmbed, "tie_word_embeddings") {
+		if !c.bool(s.embedScale, "tie_word_embeddings") {
 			head = b.Param("lm_head.weight", vocab, hidden)
 		}
 		if s.embedScale {
 			b.Buffer("model.embed_tokens.embed_scale", Float32)
 		}
-		inv := b.Buffer("model.rotary_emb.inv_freq", Float32, rotaryDim/2)
-		b.Buffer("model.rotary_emb.original_inv_freq", Float32, rotaryDim/2)
+		kinds := []string{""}
+		if s.twoRotary {
+			kinds = []string{"full_attention_", "sliding_attention_"}
+		}
+		var inv []ValueID
+		for _, k := range kinds {
+			inv = append(inv, b.Buffer("model.rotary_emb."+k+"inv_freq", Float32, rotaryDim/2))
+			b.Buffer("model.rotary_emb."+k+"original_inv_freq", Float32, rotaryDim/2)
+		}
 
 		ids := b.tokens("input_ids", Seq)
 		var h ValueID
@@ -195,10 +212,18 @@ func decoder(of func(c *config) style) family {
 			b.Hold(h)
 			b.positionIDs(Seq)
 			masks := b.causalMasks(&s, int(n), h)
-			rot := b.rotaryEmbedding(h, inv, rotaryDim/2, Const(1))
-			b.Hold(rot.cos, rot.sin)
+			var rots []rotary
+			for _, f := range inv {
+				r := b.rotaryEmbedding(h, f, rotaryDim/2, Const(1))
+				b.Hold(r.cos, r.sin)
+				rots = append(rots, r)
+			}
 			for i := range layers {
 				l := &layers[i]
+				rot := rots[0]
+				if s.twoRotary && s.sliding(i) {
+					rot = rots[1]
+				}
 				b.Block(layerPath("layers", int64(i)), func() {
 					x := b.normalize(l.ln[0], h)
 					var a ValueID
@@ -231,6 +256,9 @@ func decoder(of func(c *config) style) family {
 					if s.sandwich {
 						a = b.normalize(l.ln[1], a)
 					}
+					if s.scaleResidual {
+						a = b.Op("mul", a)
+					}
 					h = b.Op("add", h, a)
 					b.Hold(h) // residual
 					x = b.normalize(l.ln[1+b2i(s.sandwich)], h)
@@ -243,11 +271,15 @@ func decoder(of func(c *config) style) family {
 					if s.sandwich {
 						y = b.normalize(l.ln[3], y)
 					}
+					if s.scaleResidual {
+						y = b.Op("mul", y)
+					}
 					h = b.Op("add", h, y)
 				})
 			}
 			h = b.normalize(final, h)
 		})
+		b.scaleLogits = s.scaleLogits
 		b.causalHead(h, head, ids, vocab, s.finalSoftcap)
 	}
 }
@@ -373,6 +405,9 @@ func (b *builder) causalHead(h, head, labels ValueID, vocab int64, softcap bool)
 	b.Hold(h)
 	var logits ValueID
 	b.Call("lm_head", func() { logits = b.Op("linear", h, head, None) })
+	if b.scaleLogits {
+		logits = b.Op("div", logits)
+	}
 	if softcap {
 		logits = b.Op("div", logits)
 		logits = b.Op("tanh", logits)
