@@ -26,7 +26,6 @@ func deepseek(b *builder) {
 		qaNorm, kvaNorm        norm
 		mlp                    decoderLayer
 		shared                 decoderLayer
-		router                 ValueID
 		moe                    moeLayer
 		ln1, ln2               norm
 	}
