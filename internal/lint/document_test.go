@@ -35,7 +35,8 @@ with ` + "`--pedantic`" + ` or when selected by id. A rule marked *fix* changes 
 2. **Meaning** (internal/lint/model). Values are followed through assignments, branches (joined), loops (run twice), calls
    and returns, classes and their attributes, and imports between the files of a scan. What a thing is follows from how it was
    made or used: what ` + "`backward()`" + ` is called on is a tensor with a graph, what has both ` + "`step()` and `zero_grad()`" + ` is an
-   optimizer. Nothing is known by its name. Gradients are known to be off under ` + "`no_grad`" + ` and the like, in functions that
+   optimizer. Nothing is known by its name, but for names that nothing in a file binds (a fragment, or import *): ` + "`nn`, `F`, `tf`" + `
+   and the like are then what they usually are. Gradients are known to be off under ` + "`no_grad`" + ` and the like, in functions that
    only run there, and in the methods that a framework runs so.
 3. **Rules** (internal/lint/rules). A rule is its words and one function. What the model does not know, a rule is silent about.
 

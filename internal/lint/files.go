@@ -222,6 +222,7 @@ func survey(ctx context.Context, files []string, jobs int) (*model.Project, rule
 		if python < 2 || !strings.HasSuffix(files[i], ".py") || !concerns(text) {
 			return
 		}
+		defer func() { _ = recover() }() // shows again, and is reported, when the file is checked
 		if f, err := pysource.Parse(files[i], data); err == nil {
 			summaries[i] = model.New(f, nil).Summarize()
 		}

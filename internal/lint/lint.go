@@ -7,6 +7,7 @@ package lint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -86,6 +87,12 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	outcomes := make([]outcome, len(files))
 	err = each(ctx, jobs, len(files), func(i int) {
 		out := &outcomes[i]
+		// A fault of the linter costs the file in which it shows, not the run.
+		defer func() {
+			if x := recover(); x != nil {
+				*out = outcome{skip: fmt.Sprintf("internal error: %v (please report it)", x)}
+			}
+		}()
 		data, why := read(files[i])
 		if why != "" {
 			out.skip = why
@@ -225,7 +232,9 @@ func locate(f *pysource.File, name string, x rules.Finding) Finding {
 // uses a GPU. Other files cost no more than this search.
 func concerns(src string) bool {
 	for _, word := range []string{"torch", "tensorflow", "keras", "jax", "backward(", ".eval()", ".train()", "zero_grad", "lightning", "transformers", "accelerate", "deepspeed",
-		"PYTORCH_", "PYTROCH", "XLA_", "TF_", "CUDA_", "JAX_", "zero_optimization", "trl", "peft"} {
+		"PYTORCH_", "PYTROCH", "XLA_", "TF_", "CUDA_", "JAX_", "zero_optimization", "trl", "peft", "TrainingArguments",
+		"from_pretrained", "nn.Module", "DataLoader", "GradScaler", "Accelerator", "checkpoint(", "tf.", "jnp.", ".cuda()", ".step(", "precision=", "fully_shard",
+		"forward_hook", "cross_entropy", "softmax(", "retain_graph", "scaler"} {
 		if strings.Contains(src, word) {
 			return true
 		}

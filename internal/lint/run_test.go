@@ -87,6 +87,18 @@ func TestAcrossFiles(t *testing.T) {
 			"requirements.txt": "torch==2.8.0\n",
 			"job.sh":           "export PYTORCH_ALLOC_CONF=expandable_segments:True\n",
 		}, []string{"job.sh:1 GM505"}},
+		{"the launcher limits JAX", map[string]string{
+			"run.sh": "export XLA_PYTHON_CLIENT_MEM_FRACTION=.4\n",
+			"a.py":   "import jax.numpy as jnp\nimport torch\nx = jnp.zeros(3)\ny = torch.zeros(3, device='cuda')\n",
+		}, []string{}},
+		{"nothing limits JAX", map[string]string{
+			"run.sh": "python a.py\n",
+			"a.py":   "import jax.numpy as jnp\nimport torch\nx = jnp.zeros(3)\ny = torch.zeros(3, device='cuda')\n",
+		}, []string{"a.py:1 GM1301"}},
+		{"a debugging script says so by its place", map[string]string{
+			"debug/run.sh": "export CUDA_LAUNCH_BLOCKING=1\n",
+			"run.sh":       "export CUDA_LAUNCH_BLOCKING=1\n",
+		}, []string{"run.sh:1 GM508"}},
 		{"a pinned transformers still has the argument", map[string]string{
 			"requirements.txt": "transformers==4.40.0\n",
 			"a.py":             "from transformers import TrainingArguments\nTrainingArguments('o', no_cuda=True)\n",

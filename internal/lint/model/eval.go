@@ -107,8 +107,7 @@ func (m *Model) name(x *pysource.Name) *Value {
 		}
 		return v
 	}
-	// A builtin, or a name from a star import.
-	return m.object(x, Value{Kind: Namespace, Name: x.Ident})
+	return m.unboundName(x.Ident)
 }
 
 // isCalled reports whether x is what a call calls.

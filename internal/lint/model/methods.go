@@ -369,7 +369,7 @@ func (m *Model) unknownMethod(c *Call, recv *Value, name string, args []*Value) 
 		recv.use(usedStep)
 	case "zero_grad":
 		recv.use(usedZeroGrad)
-	case "parameters", "named_parameters", "named_modules":
+	case "parameters", "named_parameters", "named_modules", "gradient_checkpointing_enable":
 		recv.use(usedParameters)
 		if recv.Is(Net) {
 			c.Callee = "Net." + name
@@ -386,6 +386,14 @@ func (m *Model) unknownMethod(c *Call, recv *Value, name string, args []*Value) 
 		recv.use(usedStateDict)
 	case "unscale_":
 		recv.learn(Scaler)
+	case "scale":
+		if len(args) == 1 && len(x.Keywords) == 0 && m.File.Parent(x) != nil {
+			recv.use(usedScale)
+		}
+	case "update":
+		if len(args) == 0 && len(x.Keywords) == 0 {
+			recv.use(usedUpdate)
+		}
 	case "append", "extend":
 		if len(args) == 1 {
 			m.put(recv, args[0])

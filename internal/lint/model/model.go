@@ -36,6 +36,8 @@ type Model struct {
 	loops         int // nesting of loops executed
 	pass          int
 	byCallee      map[string][]*Call
+	unbound       map[string]*Value // names that nothing binds
+	binds         map[string]bool   // names that something in the file binds
 	loopInfo      map[pysource.Node]*Loop
 	moduleGradOff int // position of a bare set_grad_enabled(False) at the top level
 }
@@ -144,6 +146,8 @@ func New(f *pysource.File, project *Project) *Model {
 		funcs:    map[pysource.Node]*FuncInfo{},
 		classes:  map[pysource.Node]*ClassInfo{},
 		byCallee: map[string][]*Call{},
+		unbound:  map[string]*Value{},
+		binds:    boundNames(f),
 		loopInfo: map[pysource.Node]*Loop{},
 	}
 	// Two passes: what is learnt from the use of a value late in the file, or

@@ -72,6 +72,8 @@ func TestValues(t *testing.T) {
 		{"comparisons have no graph", "import torch\nnet = torch.nn.Linear(1, 1)\nreveal((net(1) > 0).sum())", "Tensor plain"},
 		{"globals", "import torch\nnet = None\ndef init():\n    global net\n    net = torch.nn.Linear(1, 1)\ninit()\nreveal(net)", "None | Net"},
 		{"conditional imports", "try:\n    import torch\nexcept ImportError:\n    torch = None\nreveal(torch.zeros(1))", "Tensor plain cpu"},
+		{"fragments", "opt.zero_grad()\nloss = crit(net(x), y)\nloss.backward()\nopt.step()\nreveal(opt)\nreveal(loss)\nreveal(nn.Linear(1, 1))\nreveal(other)", "Optimizer; Tensor graph; Net; ?"},
+		{"a bound name is not what it is called", "def nn():\n    pass\nreveal(F.relu)\nreveal(nn)\ndef f(DataLoader):\n    reveal(DataLoader(1))\n", "torch.nn.functional.relu; def; ?"},
 		{"walrus and match", "import torch\nif (x := torch.zeros(1)) is not None:\n    reveal(x)\nmatch x:\n    case [a, *b]:\n        reveal(a)\n", "Tensor plain cpu; ?"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

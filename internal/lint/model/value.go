@@ -93,6 +93,8 @@ const (
 	usedEval
 	usedCall
 	usedStateDict
+	usedScale
+	usedUpdate
 )
 
 var unknown = &Value{} // shared, never changed
@@ -344,6 +346,8 @@ func (v *Value) use(u usage) {
 	switch {
 	case v.used&usedStep != 0 && v.used&usedZeroGrad != 0:
 		v.learn(Optimizer)
+	case v.used&usedScale != 0 && v.used&usedUpdate != 0:
+		v.learn(Scaler)
 	case v.used&usedParameters != 0,
 		v.used&usedCall != 0 && v.used&(usedTrain|usedEval|usedStateDict|usedZeroGrad) != 0:
 		v.learn(Net)

@@ -294,6 +294,21 @@ func (p *Pass) imported(module string, before int) int {
 	return -1
 }
 
+// startsProcess reports whether a process is started after a setting in its
+// scope: it inherits it.
+func (p *Pass) startsProcess(s Setting) bool {
+	for _, c := range p.calls() {
+		if c.Node.Pos() < s.NamePos {
+			continue
+		}
+		top, _, _ := strings.Cut(c.Callee, ".")
+		if top == "subprocess" || top == "multiprocessing" || strings.HasPrefix(c.Callee, "torch.multiprocessing.") || c.Callee == "os.system" || strings.HasPrefix(c.Callee, "os.exec") || strings.HasPrefix(c.Callee, "os.spawn") {
+			return true
+		}
+	}
+	return false
+}
+
 func settingTooLate(p *Pass) {
 	if p.M == nil {
 		return
@@ -304,7 +319,7 @@ func settingTooLate(p *Pass) {
 		}
 		switch {
 		case isConf(s.Name) || s.Name == "CUDA_VISIBLE_DEVICES":
-			if c := p.usesCUDA(s); c != nil {
+			if c := p.usesCUDA(s); c != nil && !p.startsProcess(s) {
 				line, _ := p.File.Position(c.Node.Pos())
 				p.ReportAt(s.NamePos, s.NameEnd, "CUDA is in use since line %d: %s is read no more, and this sets nothing. Set it before the first use.", line, s.Name)
 			} else if isConf(s.Name) && strings.Contains(s.Value, "backend:") && p.imported("torch", s.NamePos) >= 0 && !p.File.Notebook && s.Scope == nil {

@@ -106,7 +106,7 @@ func (p *Pass) reportCUDA(n pysource.Node, where string) {
 
 func pinCUDA(p *Pass) {
 	for _, c := range p.calls() {
-		if c.Method() == "pin_memory" && c.Recv.Is(model.Tensor) && c.Recv.Dev == "cuda" {
+		if c.Method() == "pin_memory" && c.Recv != nil && c.Recv.Dev == "cuda" {
 			p.Report(c.Node, "only CPU tensors can be pinned: this one is on the GPU (RuntimeError).")
 		}
 		if c.Callee != "torch.utils.data.DataLoader" || !p.isTrue(c, "pin_memory") {

@@ -306,14 +306,17 @@ func catInLoop(p *Pass) {
 			added = list.Elts[0]
 		}
 		av := p.M.Value(added)
-		if av.Dev == "cpu" || v.Dev == "cpu" || av.Reduced() || !av.May(model.Tensor) || p.inNet(n) {
+		_, called := added.(*pysource.Call)
+		onGPU := v.Dev == "cuda" && called && av.Kind == model.Unknown
+		if av.Dev == "cpu" || v.Dev == "cpu" || av.Reduced() || !av.May(model.Tensor) && !onGPU || p.inNet(n) {
 			return true
 		}
 		for l := p.M.Loop(n); l != nil; l = l.Outer {
 			if p.resets(l, key, n) || l.Bounded {
 				return true
 			}
-			if l.Data || p.evaluates(l) || l.Effect&model.Backward != 0 {
+			f, isFor := l.Node.(*pysource.For)
+			if l.Data || p.evaluates(l) || l.Effect&model.Backward != 0 || onGPU && isFor && p.M.Value(f.Iter).Name != "range" {
 				p.Report(s, "%s grows by torch.cat in every round: all of it is copied each time and old and new are alive together. Collect the pieces in a list (on the host) and cat once.", key)
 				return true
 			}
@@ -406,10 +409,7 @@ func retainGraph(p *Pass) {
 		}
 		l := p.M.Loop(c.Node)
 		// In a loop without a step, the next round's backward may need the graph.
-		if others > 0 || l == nil && p.M.Func(c.Node) == nil || l != nil && l.Own&model.Step == 0 {
-			continue
-		}
-		if l == nil && (c.In == nil || c.In.Effects&model.Step == 0) {
+		if others > 0 || l != nil && l.Own&model.Step == 0 || l == nil && !p.steps(c) {
 			continue
 		}
 		if c.In != nil && strings.Contains(p.File.Text(c.In.Def), ".grad") && strings.Contains(p.File.Text(c.In.Def), "autograd") {
@@ -417,6 +417,16 @@ func retainGraph(p *Pass) {
 		}
 		p.Report(c.Node, "retain_graph=True with no second backward over this graph: the activations of this step stay alive through the next forward pass. Leave it out, or call backward once on the sum of the losses.")
 	}
+}
+
+// steps reports whether an optimizer steps after a call in its scope.
+func (p *Pass) steps(c *model.Call) bool {
+	for _, o := range p.scopeCalls(c.Node) {
+		if o.In == c.In && o.Effect&model.Step != 0 && o.Node.Pos() > c.Node.Pos() {
+			return true
+		}
+	}
+	return false
 }
 
 func createGraph(p *Pass) {

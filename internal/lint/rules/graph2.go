@@ -280,7 +280,7 @@ func retryInExcept(p *Pass) {
 		tried := map[string]bool{}
 		for _, s := range t.Body {
 			for _, c := range p.callsIn(s) {
-				if c.Func != nil || c.Effect&(model.Forward|model.Backward) != 0 || strings.HasPrefix(c.Callee, "?") {
+				if c.Func != nil || c.Effect&(model.Forward|model.Backward) != 0 || c.Callee == "?" {
 					tried[p.key(c.Node.Fun)] = true
 				}
 			}
@@ -293,7 +293,7 @@ func retryInExcept(p *Pass) {
 			for _, s := range h.Body {
 				for _, c := range p.callsIn(s) {
 					recursion := fn != nil && c.Func == fn
-					if c.Effect&(model.Forward|model.Backward) == 0 && !recursion && !(tried[p.key(c.Node.Fun)] && c.Func != nil) {
+					if c.Effect&(model.Forward|model.Backward) == 0 && !recursion && !(tried[p.key(c.Node.Fun)] && (c.Func != nil || c.Callee == "?")) {
 						continue
 					}
 					p.Report(c.Node, "this retry runs while the exception still holds the failed frames and all their tensors. Set a flag in the except block, and retry after it.")
@@ -303,6 +303,16 @@ func retryInExcept(p *Pass) {
 		}
 		return true
 	})
+}
+
+// isOOM reports whether a handler names PyTorch's out-of-memory error.
+func (p *Pass) isOOM(h *pysource.Handler) bool {
+	for _, t := range flatten(h.Type) {
+		if p.M.Value(t).Name == "torch.OutOfMemoryError" {
+			return true
+		}
+	}
+	return false
 }
 
 func exceptionKept(p *Pass) {
@@ -315,11 +325,8 @@ func exceptionKept(p *Pass) {
 		for _, s := range t.Body {
 			heavy = heavy || p.M.EffectOf(s)&(model.Forward|model.Backward) != 0
 		}
-		if !heavy {
-			return true
-		}
 		for _, h := range t.Handlers {
-			if h.Name == "" {
+			if h.Name == "" || !heavy && !(p.imports("torch") && p.isOOM(h)) {
 				continue
 			}
 			isE := func(x pysource.Expr) bool {
@@ -359,7 +366,7 @@ func graphDrawn(p *Pass) {
 			continue
 		}
 		l := p.M.Loop(c.Node)
-		if l == nil || l.Bounded || p.guarded(c.Node) || !(l.Data || l.Effect&(model.Backward|model.Forward) != 0) {
+		if l == nil || l.Bounded || p.guarded(c.Node) || !(l.Data || l.Effect&(model.Backward|model.Forward) != 0 || strings.HasPrefix(c.Callee, "torchviz.")) {
 			continue
 		}
 		// A module that is made, or taken, anew in each round is drawn once.

@@ -99,7 +99,7 @@ func (p *Pass) beforeTraining(n pysource.Node) bool {
 
 func allHiddenStates(p *Pass) {
 	for _, c := range p.calls() {
-		if c.Effect&model.Forward == 0 || c.Func != nil || c.Class != nil || c.HasStar() && c.In == nil {
+		if c.Effect&model.Forward == 0 && c.Callee != "?" || c.Func != nil || c.Class != nil {
 			continue
 		}
 		for _, name := range []string{"output_hidden_states", "output_attentions"} {

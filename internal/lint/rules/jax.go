@@ -159,6 +159,9 @@ func stepWithoutDonation(p *Pass) {
 		if j == nil || j.donates() || p.M.Loop(call) == nil {
 			return true
 		}
+		if f := p.M.Func(call); f != nil && functions[f.Def.Name] != nil {
+			return true // within another jit, which decides
+		}
 		first := p.key(call.Args[0])
 		again := false
 		for _, t := range flatten(a.Targets[0]) {

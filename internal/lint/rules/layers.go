@@ -265,7 +265,7 @@ func weightsUnused(p *Pass) {
 				if t, ok := parent.Targets[0].(*pysource.Sequence); ok && len(t.Elts) == 2 {
 					w := p.key(t.Elts[1])
 					_, isName := t.Elts[1].(*pysource.Name)
-					unused = isName && (w == "_" || !p.usesAfter(parent, w)) && p.M.Func(c.Node) != nil
+					unused = isName && (w == "_" || p.M.Func(c.Node) != nil && !p.usesAfter(parent, w))
 				}
 			}
 		}

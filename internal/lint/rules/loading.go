@@ -176,7 +176,7 @@ func checkpointKept(p *Pass) {
 		freed := false
 		var training *model.Call
 		for _, o := range p.scopeCalls(c.Node) {
-			if o.Node.Pos() > c.Node.End() && o.Effect&model.Backward != 0 && o.In == c.In && training == nil {
+			if o.Node.Pos() > c.Node.End() && o.In == c.In && training == nil && (o.Effect&model.Backward != 0 || p.handsOver(o, name.Ident)) {
 				training = o
 			}
 		}
@@ -196,6 +196,27 @@ func checkpointKept(p *Pass) {
 			p.Report(a, "%s stays on the GPU during the training that follows: weights and optimizer state once more. Load it with map_location=\"cpu\", and del %s after load_state_dict.", name.Ident, name.Ident)
 		}
 	}
+}
+
+// handsOver reports whether a call, of something that this file does not show,
+// is given both a module and an optimizer that were loaded from the checkpoint.
+func (p *Pass) handsOver(c *model.Call, checkpoint string) bool {
+	if c.Func != nil || len(c.Node.Args) < 2 || c.Method() == "load_state_dict" {
+		return false
+	}
+	loaded := map[string]bool{}
+	for _, o := range p.scopeCalls(c.Node) {
+		if o.Method() == "load_state_dict" && len(o.Node.Args) > 0 && base(o.Node.Args[0]) == checkpoint && !p.isTrue(o, "assign") {
+			loaded[p.key2(receiver(o))] = true
+		}
+	}
+	n := 0
+	for _, a := range c.Node.Args {
+		if loaded[p.key(a)] {
+			n++
+		}
+	}
+	return n >= 2
 }
 
 func stateCloned(p *Pass) {
@@ -338,7 +359,7 @@ func modelsCollected(p *Pass) {
 			continue
 		}
 		l := p.M.Loop(c.Node)
-		if l == nil || l.Effect&(model.Backward|model.Step) == 0 || p.guarded(c.Node) {
+		if l == nil || l.Effect&(model.Backward|model.Step) == 0 && !p.remoteCalls(l.Node) || p.guarded(c.Node) {
 			continue
 		}
 		for _, x := range flatten(c.Node.Args[0]) {

@@ -78,7 +78,7 @@ func noZeroGrad(p *Pass) {
 		return
 	}
 	for _, c := range p.calls() {
-		if c.Effect&model.Step == 0 || c.Func != nil || !c.Recv.Is(model.Optimizer) || len(c.Node.Args) > 0 || len(c.Node.Keywords) > 0 || p.owned(c.Node) {
+		if c.Effect&model.Step == 0 || c.Func != nil || c.Remote != nil || c.Recv == nil || !c.Recv.Is(model.Optimizer) && c.Recv.Kind != model.Unknown || !p.tensorBackward(c) || len(c.Node.Args) > 0 || len(c.Node.Keywords) > 0 || p.owned(c.Node) {
 			continue
 		}
 		l := p.M.Loop(c.Node)
@@ -90,6 +90,24 @@ func noZeroGrad(p *Pass) {
 		}
 		p.Report(c.Node, "step() in this loop, and nothing in the file clears the gradients: they add up over all steps (a correctness fault), and stay allocated through each forward pass. Call zero_grad(set_to_none=True) after it.")
 	}
+}
+
+// tensorBackward reports whether backward runs on a tensor, before the call and
+// in its loop: not on an engine, which clears the gradients itself.
+func (p *Pass) tensorBackward(step *model.Call) bool {
+	l := p.M.Loop(step.Node)
+	if l == nil {
+		return false
+	}
+	if step.Recv.Is(model.Optimizer) {
+		return true
+	}
+	for _, c := range p.callsIn(l.Node) {
+		if c.Callee == "Tensor.backward" && p.M.Loop(c.Node) == l && c.Node.Pos() < step.Node.Pos() {
+			return true
+		}
+	}
+	return false
 }
 
 // remoteCalls reports whether the loop hands over to code that is not seen.
@@ -111,7 +129,7 @@ func lateZeroGrad(p *Pass) {
 		}
 		l := p.M.Loop(z.Node)
 		block := p.siblings(p.M.Stmt(z.Node))
-		if l == nil || block == nil {
+		if block == nil || l != nil && l.Bounded {
 			continue
 		}
 		before, after := false, false
@@ -252,7 +270,7 @@ func (p *Pass) keepsParams(c *model.Call) bool { return p.isTrue(c, "use_orig_pa
 func optimizerInLoop(p *Pass) {
 	for _, c := range p.optimizers() {
 		l := p.M.Loop(c.Node)
-		if l == nil || p.guarded(c.Node) || l.Effect&model.Backward == 0 && l.Effect&model.Step == 0 {
+		if l == nil || p.guarded(c.Node) || l.Effect&model.Backward == 0 && l.Effect&model.Step == 0 && !p.remoteCalls(l.Node) {
 			continue
 		}
 		net, key := p.trained(c)

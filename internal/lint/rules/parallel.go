@@ -47,7 +47,7 @@ var parallelRules = []Rule{
 }
 
 func dataParallel(p *Pass) {
-	trains := false
+	trains := !p.mentions("no_grad", "inference_mode", ".eval()")
 	for _, c := range p.calls() {
 		trains = trains || c.Effect&(model.Backward|model.Step) != 0
 	}

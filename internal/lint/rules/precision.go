@@ -166,7 +166,7 @@ func scalerOrder(p *Pass) {
 				continue // in another function
 			}
 			for _, s := range p.scopeCalls(scale.Node) {
-				if s.Effect&model.Step != 0 && s.Recv.Is(model.Optimizer) && s.Func == nil && s.Node.Pos() > scale.Node.Pos() && within(block, s.Node) && !p.guarded(scale.Node) && len(s.Node.Args) == 0 {
+				if s.Effect&model.Step != 0 && s.Remote == nil && s.Recv != nil && (s.Recv.Is(model.Optimizer) || s.Recv.Kind == model.Unknown) && s.Func == nil && s.Node.Pos() > scale.Node.Pos() && within(block, s.Node) && !p.guarded(scale.Node) && len(s.Node.Args) == 0 {
 					p.Report(s.Node, "the loss was scaled, and this step applies the scaled gradients (× 65,536) without a check for infinities. Call step(optimizer) on the scaler.")
 				}
 			}

@@ -436,7 +436,7 @@ func (p *Pass) stepLoop(l *model.Loop) bool {
 	if l == nil {
 		return false
 	}
-	if l.Data && l.Effect&(model.Backward|model.Forward) != 0 {
+	if l.Data {
 		return true
 	}
 	if l.Own&model.Backward == 0 {

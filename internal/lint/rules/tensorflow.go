@@ -90,7 +90,7 @@ func sessionConfig(p *Pass) {
 		modern := false
 		for _, o := range p.calls() {
 			switch {
-			case o.Method() == "fit" && p.imports("keras", "tensorflow"), o.Callee == "tensorflow.function", o.Callee == "tensorflow.GradientTape", strings.HasPrefix(o.Callee, "keras."):
+			case o.Method() == "fit", o.Callee == "tensorflow.function", o.Callee == "tensorflow.GradientTape", strings.HasPrefix(o.Callee, "keras."):
 				modern = true
 			}
 		}

@@ -82,7 +82,7 @@ func predictionsOnGPU(p *Pass) {
 		if args == nil || args.HasStar() {
 			continue
 		}
-		quiet := false
+		quiet, known := false, false
 		for _, name := range []string{"eval_accumulation_steps", "prediction_loss_only", "batch_eval_metrics", "predict_with_generate"} {
 			if k := keyword(args.Node, name); k != nil && p.constant(k.Value) != "False" && p.M.Value(k.Value).Kind != model.None {
 				quiet = true
@@ -93,12 +93,14 @@ func predictionsOnGPU(p *Pass) {
 			for _, head := range []string{"Classification", "Regression", "MultipleChoice", "NextSentence"} {
 				quiet = quiet || strings.Contains(name, head)
 			}
-			if name == "" || !strings.HasPrefix(name, "transformers.") {
-				quiet = true // a head that is not known may be small
-			}
+			known = strings.HasPrefix(name, "transformers.")
 		}
 		if !quiet {
-			p.Report(metrics, "with compute_metrics all predictions of the evaluation are collected on the GPU: samples × sequence × vocabulary. Reduce them in preprocess_logits_for_metrics, and set eval_accumulation_steps.")
+			severity := Warning
+			if !known {
+				severity = Info // a head that is not known may be small
+			}
+			p.Report(metrics, "with compute_metrics all predictions of the evaluation are collected on the GPU: samples × sequence × vocabulary. Reduce them in preprocess_logits_for_metrics, and set eval_accumulation_steps.").As(severity)
 		}
 	}
 }
