@@ -33,7 +33,7 @@ func TestScript(t *testing.T) {
 		RequireExplicitExec: true,
 		Cmds:                commands,
 		Setup: func(env *testscript.Env) error {
-			for name, dir := range map[string]string{"EXAMPLES": "../../examples", "RECORDINGS": "../../testdata/recordings", "JAX": "../../internal/jaxprof/testdata"} {
+			for name, dir := range map[string]string{"EXAMPLES": "../../examples", "RECORDINGS": "../../testdata/recordings", "JAX": "../../internal/jaxprof/testdata", "PLAN": "../../internal/plan/testdata"} {
 				path, err := filepath.Abs(dir) // recordings of a card
 				if err != nil {
 					return err

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"errors"
+
 	"vramscope/internal/estimate"
 	"vramscope/internal/gpu/cards"
 	"vramscope/internal/modelgraph"
@@ -73,6 +75,10 @@ func LargestBatch(path string, g *modelgraph.Graph, s Setup, room Room) (int64, 
 	lo, hi := int64(0), int64(1)<<30 // lo fits, hi does not
 	b0, b1 := int64(1), max(s.Batch, 2)
 	n0, err := need(b0)
+	if ue := (*unusableError)(nil); errors.As(err, &ue) { // exported for more than one
+		b0, b1 = s.Batch, s.Batch+1
+		n0, err = need(b0)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -82,6 +88,9 @@ func LargestBatch(path string, g *modelgraph.Graph, s Setup, room Room) (int64, 
 	lo = b0
 	for range 12 {
 		n1, err := need(b1)
+		if ue := (*unusableError)(nil); errors.As(err, &ue) {
+			return lo, nil
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"vramscope/bytesize"
+	"vramscope/internal/gpu/cards"
 )
 
 var (
@@ -144,6 +145,7 @@ func TestAccuracyReport(t *testing.T) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %+.2f %% | %s | %s | %+.2f %% | %s |\n", r.name, bytesize.Size(r.m.PeakReserved), bytesize.Size(r.reserved), r.dr*100,
 			bytesize.Size(r.m.PeakAllocated), bytesize.Size(r.allocated), r.da*100, cause)
 	}
+	stepTimes(t, &b)
 	if *update {
 		if err := os.WriteFile("../../docs/accuracy-fit.md", b.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -178,4 +180,58 @@ func BenchmarkFit(b *testing.B) {
 			}
 		}
 	})
+}
+
+// stepTimes compares the times of a step relative to float32 (or to the other
+// variant of a setting) with the measured ones.
+func stepTimes(t *testing.T, b *bytes.Buffer) {
+	card, err := cards.Find("h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(*data, "peaks.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	type variant struct {
+		name                string
+		measured, estimated float64
+	}
+	groups := map[string][]variant{}
+	var order []string
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		var r struct {
+			measured
+			StepS float64 `json:"step_s"`
+		}
+		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Family != "hf" || r.Mode == "infer" || r.Attn != "" || r.Accum > 1 || r.SetToNone != nil || r.Opt != "adamw" || r.AMP == "fp16" {
+			continue
+		}
+		s := r.setup()
+		res, err := evaluate(filepath.Join(*data, "models/hf", r.Model), s, Room{}, new(int))
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := fmt.Sprintf("%s b%d s%d", r.Model, r.Batch, r.Seq)
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		name := s.Precision
+		if r.Ckpt {
+			name += " checkpoint"
+		}
+		groups[key] = append(groups[key], variant{name, r.StepS, stepTime(card, res.Work)})
+	}
+	fmt.Fprint(b, "\n## Relative step times\n\nOf the model of operations and bytes that ranks plans, against the measured ones.\n\n| setting | change | measured | estimated |\n|---|---|---|---|\n")
+	for _, k := range order {
+		g := groups[k]
+		for _, v := range g[1:] {
+			fmt.Fprintf(b, "| %s | %s → %s | ×%.2f | ×%.2f |\n", k, g[0].name, v.name, v.measured/g[0].measured, v.estimated/g[0].estimated)
+		}
+	}
 }
