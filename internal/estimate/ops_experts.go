@@ -62,6 +62,22 @@ func selectionOperators() map[string]operator {
 		"slice_rows": func(c *call) []*tensor { // the first rows of a parameter
 			return one(c.slice(c.need(0), 0, 0, c.int("rows", 0), 1))
 		},
+		"clamp_float16": func(c *call) []*tensor { // T5 keeps float16 from infinity
+			x := c.need(0)
+			if x.dtype != modelgraph.Float16 {
+				return one(c.ref(x))
+			}
+			c.unref(c.pointwise(boolean, x))
+			out := c.pointwise(x.dtype, x)
+			c.record("ClampBackward1", one(out), one(x), one(x), func(f *gradFn, g []*tensor) []*tensor {
+				lo, hi := c.pointwise(boolean, x), c.pointwise(boolean, x)
+				both := c.pointwise(boolean, lo, hi)
+				r := c.pointwise(x.dtype, g[0])
+				c.unref(both, hi, lo)
+				return one(r)
+			})
+			return one(out)
+		},
 		"opt_positions": func(c *call) []*tensor {
 			x := c.need(0)
 			sum := c.empty(f32, x.shape, nil)

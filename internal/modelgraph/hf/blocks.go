@@ -97,7 +97,11 @@ func (b *builder) normalize(n norm, x ValueID) (y ValueID) {
 			b.Hold(v)
 			e := b.Op("add", v)
 			r := b.Op("rsqrt", e)
-			h := b.Op("mul", f, r)
+			from := f
+			if n.t5 {
+				from = x // only the square is taken in float32
+			}
+			h := b.Op("mul", from, r)
 			if n.t5 {
 				// The product is cast only where the weight is of 16 bits.
 				h = b.Op("to_weight_type", h, n.w)

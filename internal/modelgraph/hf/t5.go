@@ -131,6 +131,7 @@ func (t *t5Model) run(layers []t5Layer, final norm, shared, ids, encoded ValueID
 				b.Hold(a)
 				h = b.Op("add", h, b.dropout(a, t.drop))
 			})
+			h = b.Op("clamp_float16", h)
 			if first {
 				b.HoldIn(0, bias)
 			}
@@ -148,6 +149,7 @@ func (t *t5Model) run(layers []t5Layer, final norm, shared, ids, encoded ValueID
 					b.Hold(a)
 					h = b.Op("add", h, b.dropout(a, t.drop))
 				})
+				h = b.Op("clamp_float16", h)
 			}
 			b.Call("layer.ff", func() {
 				x := b.normalize(l.ln[2], h)
@@ -166,6 +168,7 @@ func (t *t5Model) run(layers []t5Layer, final norm, shared, ids, encoded ValueID
 				b.Hold(y)
 				h = b.Op("add", h, b.dropout(y, t.drop))
 			})
+			h = b.Op("clamp_float16", h)
 		})
 	}
 	return b.dropout(b.normalize(final, h), t.drop)
