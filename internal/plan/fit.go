@@ -156,9 +156,11 @@ func answer(g *modelgraph.Graph, s Setup, room Room) (*Answer, error) {
 		return a, nil
 	}
 	fits := a.Interval.High <= budget
-	if !fits && res.PeakAllocated <= budget {
-		// It may still run, if the allocator gives back what it caches.
-		if fits, err = tight(g, r, scale(budget, 1/(1+margin))); err != nil {
+	if !fits && scale(res.PeakAllocated, 1+off) <= budget {
+		// It may still run, if the allocator gives back what it caches. What
+		// the program needs has the margin; what the allocator then does with
+		// that limit is simulated.
+		if fits, err = tight(g, r, budget); err != nil {
 			return nil, err
 		}
 		if fits {
