@@ -54,6 +54,10 @@ type PreSegment struct {
 // CUDACachingAllocator.cpp, all versions.
 const smallSegment = 2 << 20
 
+// maxMoves bounds the work on a made-up recording that gives back hundreds of
+// thousands of segments which it never got. Real ones stay below a thousandth.
+const maxMoves = 1 << 27
+
 // History compares d's events with its final segments. It takes time in
 // proportion to both, and sorts.
 func (d *Device) History() History {
@@ -191,11 +195,15 @@ func (d *Device) segmentsBefore() []PreSegment {
 	}
 	slices.SortStableFunc(r, func(a, b PreSegment) int { return cmp.Compare(a.Address, b.Address) })
 	e := &d.Events
+	work := 0 // entries that insertions may have moved
 	for i := e.Len() - 1; i >= 0; i-- {
 		switch a := e.Action[i]; a {
 		case SegmentAlloc, SegmentMap:
 			r.remove(e.Addr[i], e.Size[i])
 		case SegmentFree, SegmentUnmap:
+			if work += len(r); work > maxMoves {
+				return r // no program has so many: the recording is made up
+			}
 			r.insert(PreSegment{
 				Address: e.Addr[i], Size: e.Size[i], Stream: e.Stream[i], Pool: d.poolAt(e.Addr[i]),
 				Small: a == SegmentFree && e.Size[i] == smallSegment, Expandable: a == SegmentUnmap, Freed: i,
