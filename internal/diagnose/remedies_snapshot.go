@@ -213,10 +213,7 @@ func (s *subject) leakFix(r *remedy.Remedy, x *Remedy) bool {
 // smallerBatch replays half the batch, or the largest that fits.
 func (s *subject) smallerBatch(x *Remedy) {
 	x.Basis = Estimated
-	p := s.a.ScaleBatch(2, 1)
-	what := "half the micro-batch"
 	if b := s.in.Batch; b != nil && b.Largest > 0 && b.Largest < b.Recorded {
-		p = nil
 		x.Saves = ptr(s.unlimitedPeak() - b.Peak)
 		if s.fatal != nil {
 			x.Fits = ptr(true)
@@ -227,15 +224,12 @@ func (s *subject) smallerBatch(x *Remedy) {
 			x.Why += "; the recording ends before a step does, so that it is at best that"
 		}
 	}
-	if p == nil {
-		return
-	}
-	out, err := p.Run(s.ctx, replay.Scenario{Settings: &s.p.Recorded, Version: s.o.Version})
-	if err != nil {
+	out := s.half
+	if out == nil || x.Saves != nil {
 		return
 	}
 	x.Saves = ptr(s.unlimitedPeak() - out.PeakReserved)
-	x.Why = fmt.Sprintf("%s, replayed with what grows with the batch halved: %v reserved", what, size(out.PeakReserved))
+	x.Why = fmt.Sprintf("half the micro-batch, replayed with what grows with the batch halved: %v reserved", size(out.PeakReserved))
 	if !s.whole {
 		x.AtLeast = true
 		x.Why += " up to where the recording ends"

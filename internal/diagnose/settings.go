@@ -39,6 +39,11 @@ func (s *subject) trySettings() error {
 	for i := range s.in.Settings {
 		g.Go(func() error { return s.trySetting(&s.in.Settings[i], &sets[i], base) })
 	}
+	// The other CPU has time for the batch, see smallerBatch.
+	g.Go(func() (err error) {
+		s.half, err = s.a.ScaleBatch(2, 1).Run(s.ctx, replay.Scenario{Settings: &s.p.Recorded, Version: s.o.Version})
+		return err
+	})
 	return g.Wait()
 }
 

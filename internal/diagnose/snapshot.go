@@ -47,6 +47,7 @@ type subject struct {
 	amounts   map[remedy.Category]bytesize.Size // what is not known is missing
 	whole     bool                              // the recording holds a complete step
 	doing     holders.PhaseKind
+	half      *replay.Outcome // of half the micro-batch, without a limit
 	in        *Input
 
 	leakPerStep, leakBytes int64
