@@ -10,7 +10,6 @@ import (
 	"vramscope/internal/cause"
 	"vramscope/internal/holders"
 	"vramscope/internal/remedy"
-	"vramscope/replay"
 )
 
 // findRemedies collects the answers to the causes, each with what it saves for
