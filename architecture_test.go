@@ -18,7 +18,7 @@ import (
 var layers = []string{
 	"bytesize",
 	"trace", "torchsnap", "cachealloc", "replay", "oomlog", // public
-	"internal/spelling", "internal/term", "internal/cli", "internal/cause", "internal/remedy", "internal/gpu",
+	"internal/spelling", "internal/term", "internal/cli", "internal/cause", "internal/remedy", "internal/gpu", "internal/monitor", "internal/top",
 	"internal/holders", "internal/jaxprof", "internal/modelgraph", "internal/estimate", "internal/plan", "internal/diagnose",
 	"internal/pysource", "internal/lint",
 	"internal/timeline", "internal/export", "internal/report", "internal/web",
@@ -31,6 +31,8 @@ var public = []string{"bytesize", "trace", "torchsnap", "cachealloc", "replay", 
 
 // importers names, for each third-party system, the packages that may import it.
 var importers = map[string][]string{
+	"charm.land/bubbletea":             {"internal/top"},
+	"charm.land/lipgloss":              {"internal/top"},
 	"github.com/klauspost/compress":    {"torchsnap"},
 	"github.com/spf13/cobra":           {"cmd/vramscope"},
 	"github.com/spf13/pflag":           {"cmd/vramscope", "internal/cli"},

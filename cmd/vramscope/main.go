@@ -48,6 +48,7 @@ what to change, with the bytes that each change saves for this very job.`,
 		newLintCommand(env),
 		newRemediesCommand(env),
 		newReplayCommand(env),
+		newTopCommand(env),
 		newTuneCommand(env),
 		newVersionCommand(env),
 	)

@@ -19,10 +19,11 @@ type System struct {
 // Identity is how a card is found again. UUID is the key: indices, names and
 // handles are reused.
 type Identity struct {
-	Index int    `json:"index"`
-	UUID  string `json:"uuid"`
-	Name  string `json:"name"`
-	PCI   string `json:"pci_bus_id"`
+	Index int          `json:"index"`
+	UUID  string       `json:"uuid"`
+	Name  string       `json:"name"`
+	PCI   string       `json:"pci_bus_id"`
+	Minor Reading[int] `json:"minor_number"` // N of /dev/nvidiaN
 	// Err is set where the driver counts the card but gives no access to it.
 	Err *Missing `json:"-"`
 }

@@ -286,6 +286,7 @@ func (d *Driver) probe(index int, pci string) *probe {
 		}
 		p.handle = *handle
 		p.id.UUID, p.id.Name, p.id.PCI = d.identify(*handle)
+		p.id.Minor = d.number(*handle, "nvmlDeviceGetMinorNumber")
 		var n uint32
 		fn, _ := d.lib.find("nvmlDeviceGetIndex")
 		if call(fn, *handle, uintptr(unsafe.Pointer(&n))) == success {
