@@ -225,9 +225,7 @@ func (v *View) detail(c *monitor.Card) []string {
 	} else if _, ok := c.Memory.Total.Get(); ok {
 		say = append(say, "driver's own n/a ("+string(c.Memory.Reserved.Why().Reason)+")")
 	}
-	for _, n := range c.Notes {
-		say = append(say, n)
-	}
+	say = append(say, c.Notes...)
 	lines := []string{v.fit("   " + pad(v.spark(v.History[c.Key()], 10), 11) + strings.Join(say, "; "))}
 	for _, inst := range c.Instances {
 		text := fmt.Sprintf("   MIG %d/%d %s", inst.GPUID, inst.CompID, term.Safe(inst.Name))
